@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# FATHOM_CUDA=AUTO uses a CUDA compiler if there is one, ON fails without it, OFF never looks.
+set(FATHOM_WITH_CUDA OFF)
+if(NOT FATHOM_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+    endif()
+    enable_language(CUDA)
+    set(FATHOM_WITH_CUDA ON)
+  elseif(FATHOM_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "FATHOM_CUDA=ON, but no CUDA compiler was found: install CUDA 13.0 or put nvcc on PATH")
+  endif()
+endif()
+message(STATUS "CUDA backend: ${FATHOM_WITH_CUDA}")

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# One object per instruction set: a file named *_<isa>.cpp gets the flags of its set and only that.
+set(FATHOM_ISA_FLAGS_scalar "")
+set(FATHOM_ISA_FLAGS_avx2 "-mavx2;-mfma;-mf16c;-mbmi2")
+set(FATHOM_ISA_FLAGS_avx512
+    "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mavx2;-mfma;-mf16c;-mbmi2;-mprefer-vector-width=512")
+
+function(fathom_apply_isa_flags)
+  foreach(source IN LISTS ARGN)
+    foreach(isa scalar avx2 avx512)
+      if(source MATCHES "_${isa}\\.cpp$")
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${FATHOM_ISA_FLAGS_${isa}}")
+      endif()
+    endforeach()
+  endforeach()
+endfunction()
