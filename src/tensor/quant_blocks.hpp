@@ -97,4 +97,20 @@ constexpr void unpack_scale_min_k4(int j, const uint8_t* q, uint8_t& scale, uint
   }
 }
 
+// Scale of group g (0..15) of a Q3_K block out of its 12 bytes q: a nibble of q[g % 8] (low for
+// g < 8) with bits 2*(g/4) and up of q[8 + g % 4] above it, less 32.
+constexpr int q3_k_scale(int group, const uint8_t* q) {
+  const int low = group < 8 ? q[group] & 15 : q[group - 8] >> 4;
+  const int high = (q[8 + group % 4] >> (2 * (group / 4))) & 3;
+  return (low | high << 4) - 32;
+}
+
+// Scale of sub-block j (0..7) of an IQ4_XS block: nibble j of scales_l with bits 2j and up of
+// scales_h above it, less 32.
+constexpr int iq4_xs_scale(int j, const uint8_t* scales_l, uint16_t scales_h) {
+  const int low = (scales_l[j / 2] >> (4 * (j % 2))) & 15;
+  const int high = (scales_h >> (2 * j)) & 3;
+  return (low | high << 4) - 32;
+}
+
 }  // namespace fathom
