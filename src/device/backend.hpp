@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend: the ops of a step for one kind of device, its memory, and the layout it wants weights
+// in. The CPU and reference backends are linked in; others are libraries (backend_loader.hpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/device_api.hpp"
+#include "tensor/packed_matrix.hpp"
+
+namespace fathom {
+
+class ThreadPool;
+struct CpuKernels;
+struct OpTable;
+
+inline constexpr uint32_t kBackendAbi = 1;
+
+struct Backend {
+  uint32_t abi;
+  const char* name;      // "cpu", "reference", "cuda"
+  const char* build_id;  // what it was built from and for
+  const OpTable* ops;
+  const DeviceApi* device;
+
+  // The packed form of a file type, or throws Error{unsupported} naming the type and the supported
+  // ones. `rows` x `cols` must be whole blocks.
+  PackedMatrix (*plan_matrix)(DType file_type, int64_t rows, int64_t cols, Activations activations);
+  // Fills plan.packed_bytes at `packed` from the tensor's bytes in the file.
+  void (*pack_matrix)(ThreadPool& pool, const PackedMatrix& plan, const std::byte* file,
+                      std::byte* packed);
+  bool keeps_file_layout;  // pack_matrix is the identity: data may point into the file
+};
+
+}  // namespace fathom

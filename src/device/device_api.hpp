@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device can do, as a table of plain functions that a backend library fills. Errors are
+// thrown as fathom::Error across the library boundary. Handles are opaque; RAII owners stand in
+// device/owned.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fathom {
+
+struct DeviceInfo {
+  std::string name;       // "AMD EPYC 7763" or "NVIDIA H200"
+  std::string isa;        // "avx2", "sm_90"
+  int compute_units = 0;  // cores or SMs
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+  int64_t l2_bytes = 0;  // last-level cache
+};
+
+struct DeviceApi {
+  DeviceInfo (*info)();
+  void* (*alloc)(int64_t bytes);  // 64-byte aligned at least; throws out_of_memory with figures
+  void (*free)(void* data, int64_t bytes);  // never throws
+  void (*copy_to_device)(void* device, const void* host, int64_t bytes, void* stream);
+  void (*copy_to_host)(void* host, const void* device, int64_t bytes, void* stream);
+  void* (*stream_create)();
+  void (*stream_destroy)(void* stream);
+  void (*stream_synchronize)(void* stream);
+  void* (*event_create)();
+  void (*event_destroy)(void* event);
+  void (*event_record)(void* event, void* stream);
+  double (*event_elapsed_us)(void* start, void* stop);
+  void (*capture_begin)(void* stream);
+  void* (*capture_end)(void* stream);  // an instantiated graph
+  void (*graph_launch)(void* graph, void* stream);
+  void (*graph_destroy)(void* graph);
+};
+
+}  // namespace fathom

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops of a step, in the order a token meets them. A backend fills one table; a model runs on
+// any.
+#pragma once
+
+#include "kernels/attn/attn.hpp"
+#include "kernels/down_proj_residual/down_proj_residual.hpp"
+#include "kernels/embed/embed.hpp"
+#include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
+#include "kernels/norm_head/norm_head.hpp"
+#include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"
+#include "kernels/out_proj_residual/out_proj_residual.hpp"
+#include "kernels/sample/sample.hpp"
+
+namespace fathom {
+
+struct OpTable {
+  void (*embed)(ExecContext&, const EmbedArgs&);
+  void (*norm_qkv_rope_append)(ExecContext&, const NormQkvRopeAppendArgs&);
+  void (*attn)(ExecContext&, const AttnArgs&);
+  void (*out_proj_residual)(ExecContext&, const OutProjResidualArgs&);
+  void (*norm_gate_up_act)(ExecContext&, const NormGateUpActArgs&);
+  void (*down_proj_residual)(ExecContext&, const DownProjResidualArgs&);
+  void (*norm_head)(ExecContext&, const NormHeadArgs&);
+  void (*sample)(ExecContext&, const SampleArgs&);
+};
+
+// Straight from the formulas, double accumulators, one thread: the oracle of whole models.
+// Its matrices are in file layout (PackedMatrix::data points at GGUF blocks).
+const OpTable& reference_ops();
+// SIMD and threads; needs ExecContext::cpu and ::pool.
+const OpTable& cpu_ops();
+
+}  // namespace fathom

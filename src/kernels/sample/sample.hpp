@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// sample: one implementation of sampling for host and device. Order of the chain: repetition
+// penalty and logit bias, then greedy (temperature 0) or temperature, top-k, top-p, min-p, and a
+// draw whose random number is Philox4x32-10 (Salmon et al., SC 2011) keyed by (seed, position).
+// Ties go to the lower token id; prefix sums run in a fixed order; exp is fathom::portable_exp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/exec_context.hpp"
+
+namespace fathom {
+
+struct LogitBias {
+  int32_t token;
+  float bias;  // -inf forbids the token
+};
+
+struct SamplerParams {
+  float temperature = 0.0f;     // 0 = greedy
+  int32_t top_k = 0;            // 0 = all
+  float top_p = 1.0f;           // in (0, 1]
+  float min_p = 0.0f;           // in [0, 1)
+  float repeat_penalty = 1.0f;  // > 0; positive logits are divided, others multiplied
+  int32_t repeat_last_n = 64;   // tokens looked back at; -1 = all
+  uint64_t seed = 0;
+};
+
+struct SampleArgs {
+  struct Static {
+    int64_t vocab_size;
+  } s;
+  const SamplerParams* params;
+  std::span<const LogitBias> logit_bias;
+  std::span<const int32_t> history;  // the sequence so far, newest last
+  int64_t position;                  // of the token to be drawn: the random stream's counter
+  const float* logits;               // [vocab_size]
+  int32_t* token;                    // out
+};
+
+// Throws Error{usage} naming the parameter that is out of its range.
+void validate(const SamplerParams& params);
+Cost cost(const SampleArgs::Static& s, int64_t n_out);
+int64_t workspace_bytes_cpu(const SampleArgs::Static& s);
+void sample_ref(ExecContext& ctx, const SampleArgs& args);
+void sample_cpu(ExecContext& ctx, const SampleArgs& args);
+
+}  // namespace fathom

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The KV cache of one layer as kernels see it: the one place that knows its layout.
+//
+// A page holds page_tokens tokens (a multiple of 16) of one sequence; a contiguous cache is one
+// page per sequence. Inside a page each KV head has page_tokens/16 tiles of 16 tokens:
+//   K tile  [head_dim][16 tokens]   so that a score is one multiply-add per dim with tokens in
+//   lanes V tile  [16 tokens][head_dim]   so that the output is one multiply-add per token with
+//   dims in lanes
+// q8_0 stores int8 codes in the same order, then f16 scales: K [head_dim/32][16], V
+// [16][head_dim/32].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define FATHOM_HD __host__ __device__
+#else
+#define FATHOM_HD
+#endif
+
+namespace fathom {
+
+inline constexpr int kKvTileTokens = 16;
+
+enum class KvFormat : int { f32, f16, bf16, q8_0 };
+inline constexpr int kKvFormats = 4;
+
+constexpr const char* kv_format_name(KvFormat format) {
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0"};
+  return kNames[static_cast<int>(format)];
+}
+
+// Bytes of one tile (16 tokens of one KV head) of K, and as many of V.
+FATHOM_HD constexpr int64_t kv_tile_bytes(KvFormat format, int head_dim) {
+  const int64_t elems = int64_t{kKvTileTokens} * head_dim;
+  switch (format) {
+    case KvFormat::f32:
+      return 4 * elems;
+    case KvFormat::q8_0:
+      return elems + elems / 32 * 2;
+    default:
+      return 2 * elems;
+  }
+}
+
+struct KvGeometry {
+  KvFormat format;
+  int n_kv_heads;
+  int head_dim;
+  int page_tokens;  // multiple of 16
+
+  FATHOM_HD constexpr int64_t tile_bytes() const { return kv_tile_bytes(format, head_dim); }
+  FATHOM_HD constexpr int64_t head_bytes() const {  // one head of one page
+    return page_tokens / kKvTileTokens * tile_bytes();
+  }
+  FATHOM_HD constexpr int64_t page_bytes() const { return n_kv_heads * head_bytes(); }
+  // K and V of one token, all heads.
+  FATHOM_HD constexpr int64_t token_bytes() const {
+    return 2 * n_kv_heads * tile_bytes() / kKvTileTokens;
+  }
+};
+
+struct KvLayerView {
+  KvGeometry geometry;
+  std::byte* k;  // [n_pages][n_kv_heads][page_tokens/16] K tiles
+  std::byte* v;  // [n_pages][n_kv_heads][page_tokens/16] V tiles
+
+  // Byte offset of the tile that holds `token` of the sequence whose pages are `pages`.
+  FATHOM_HD int64_t tile_offset(const int32_t* pages, int kv_head, int64_t token) const {
+    const int64_t page = pages[token / geometry.page_tokens];
+    const int64_t tile = token % geometry.page_tokens / kKvTileTokens;
+    return page * geometry.page_bytes() + kv_head * geometry.head_bytes() +
+           tile * geometry.tile_bytes();
+  }
+};
+
+}  // namespace fathom
