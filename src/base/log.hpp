@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the library's talk goes. The program installs a sink; without one nothing is printed.
+// The formatting front of a LogSink.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <string_view>
 
+#include "fathom/log.hpp"
+
 namespace fathom {
-
-enum class LogLevel { debug, info, warning };
-
-class LogSink {
- public:
-  virtual ~LogSink() = default;
-  virtual void write(LogLevel level, std::string_view message) = 0;
-};
 
 // A logger passed by value; null means silent.
 class Log {

@@ -1,24 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface through which a step tells who watches it (timers, attribution) which op runs.
+// Opens the scope of one op on a sink that may be null.
 #pragma once
 
-#include "base/cost.hpp"
+#include "fathom/op_scope.hpp"
 
 namespace fathom {
 
-struct OpTag {
-  const char* op;  // an OpTable name, static storage
-  int layer;       // -1 outside the layers
-};
-
-class OpScopeSink {
- public:
-  virtual ~OpScopeSink() = default;
-  virtual void begin(const OpTag& tag, const Cost& cost) = 0;
-  virtual void end() = 0;
-};
-
-// Opens a scope on a sink that may be null.
 class OpScope {
  public:
   OpScope(OpScopeSink* sink, OpTag tag, const Cost& cost) : sink_(sink) {

@@ -8,24 +8,10 @@
 #include <cstdint>
 #include <span>
 
+#include "fathom/sampling.hpp"
 #include "kernels/exec_context.hpp"
 
 namespace fathom {
-
-struct LogitBias {
-  int32_t token;
-  float bias;  // -inf forbids the token
-};
-
-struct SamplerParams {
-  float temperature = 0.0f;     // 0 = greedy
-  int32_t top_k = 0;            // 0 = all
-  float top_p = 1.0f;           // in (0, 1]
-  float min_p = 0.0f;           // in [0, 1)
-  float repeat_penalty = 1.0f;  // > 0; positive logits are divided, others multiplied
-  int32_t repeat_last_n = 64;   // tokens looked back at; -1 = all
-  uint64_t seed = 0;
-};
 
 struct SampleArgs {
   struct Static {
