@@ -45,9 +45,7 @@ std::span<const DTypeInfo> all_dtypes();
 enum class DTypeStatus { supported, known_unsupported, removed, unknown };
 struct DTypeLookup {
   DTypeStatus status;
-  const char* name;     // ggml's name, "removed" or "unknown"
-  int block_elems = 0;  // 0 for removed and unknown ids
-  int block_bytes = 0;
+  const char* name;  // ggml's name, "removed" or "unknown"
 };
 DTypeLookup lookup_dtype(uint32_t id);
 
