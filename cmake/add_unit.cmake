@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# fathom_unit(<folder> [DEPS lower...]): the sources of one folder as an OBJECT library of libfathom, its
-# *_test.cpp as one test program, its *_bench.cpp as one benchmark each.
+# fathom_unit(<folder> [LABEL ...] [DEPS lower...]): the sources of one folder as an OBJECT library of libfathom,
+# its *_test.cpp as one test program, its *_bench.cpp as one benchmark each.
 set_property(GLOBAL PROPERTY FATHOM_UNITS "")
 
 function(fathom_unit name)
-  cmake_parse_arguments(ARG "" "LABEL" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LABEL;DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cpp)
   file(GLOB tests CONFIGURE_DEPENDS *_test.cpp)
   file(GLOB benches CONFIGURE_DEPENDS *_bench.cpp)
@@ -14,12 +14,8 @@ function(fathom_unit name)
   set(target fathom_${name})
   if(sources)
     add_library(${target} OBJECT ${sources})
-    target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
-                                                ${PROJECT_BINARY_DIR}/generated)
-    target_link_libraries(${target} PUBLIC fmt::fmt Threads::Threads)
-    foreach(dep IN LISTS ARG_DEPS)
-      target_link_libraries(${target} PUBLIC ${dep})
-    endforeach()
+    target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(${target} PUBLIC fmt::fmt Threads::Threads ${ARG_DEPS})
     set_property(GLOBAL APPEND PROPERTY FATHOM_UNITS ${target})
   endif()
   if(FATHOM_TESTS AND tests)
@@ -34,17 +30,17 @@ function(fathom_unit name)
   endif()
 endfunction()
 
-# fathom_test(<target> SOURCES ... [LABEL unit|op|e2e] [DEPS ...]): a GoogleTest program whose tests are found by ctest.
+# fathom_test(<target> SOURCES ... [LABEL unit|op|e2e [threads]] [DEPS ...]): a GoogleTest program whose tests are
+# found by ctest; without a label it is `unit`.
 function(fathom_test target)
-  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LABEL;SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()
   add_executable(${target} ${ARG_SOURCES})
+  fathom_join_flavours(${target} ARG_LABEL)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE fathom ${ARG_DEPS} fathom_test_oracles GTest::gmock GTest::gtest_main)
   target_compile_definitions(${target} PRIVATE FATHOM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  include(GoogleTest)
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 600)
+  fathom_discover_tests(${target} ${ARG_LABEL})
 endfunction()
