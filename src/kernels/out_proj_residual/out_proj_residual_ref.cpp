@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/out_proj_residual/out_proj_residual.hpp"
+#include "kernels/quant/linear_ref.hpp"
+
+namespace fathom {
+
+void out_proj_residual_ref(ExecContext& ctx, const OutProjResidualArgs& args) {
+  const int64_t n_rows = args.step->n_rows;
+  const std::vector<double> a(args.a, args.a + n_rows * args.s.w.cols);
+  const std::vector<double> y = quant::linear_ref(ctx.pool, args.s.w, a, n_rows, args.s.bias);
+  for (size_t i = 0; i < y.size(); ++i) args.x[i] = static_cast<float>(args.x[i] + y[i]);
+}
+
+}  // namespace fathom
