@@ -26,37 +26,39 @@ struct OtherType {
   uint32_t id;
   const char* name;
   DTypeStatus status;
+  int block_elems = 0;
+  int block_bytes = 0;
 };
 constexpr auto kKnown = DTypeStatus::known_unsupported;
 constexpr auto kRemoved = DTypeStatus::removed;
 constexpr std::array kOthers = {
-    OtherType{4, "Q4_2 (removed)", kRemoved},
-    OtherType{5, "Q4_3 (removed)", kRemoved},
-    OtherType{9, "Q8_1", kKnown},
-    OtherType{15, "Q8_K", kKnown},
-    OtherType{16, "IQ2_XXS", kKnown},
-    OtherType{17, "IQ2_XS", kKnown},
-    OtherType{18, "IQ3_XXS", kKnown},
-    OtherType{19, "IQ1_S", kKnown},
-    OtherType{21, "IQ3_S", kKnown},
-    OtherType{22, "IQ2_S", kKnown},
-    OtherType{24, "I8", kKnown},
-    OtherType{25, "I16", kKnown},
-    OtherType{26, "I32", kKnown},
-    OtherType{27, "I64", kKnown},
-    OtherType{28, "F64", kKnown},
-    OtherType{29, "IQ1_M", kKnown},
-    OtherType{31, "Q4_0_4_4 (removed)", kRemoved},
-    OtherType{32, "Q4_0_4_8 (removed)", kRemoved},
-    OtherType{33, "Q4_0_8_8 (removed)", kRemoved},
-    OtherType{34, "TQ1_0", kKnown},
-    OtherType{35, "TQ2_0", kKnown},
-    OtherType{36, "IQ4_NL_4_4 (removed)", kRemoved},
-    OtherType{37, "IQ4_NL_4_8 (removed)", kRemoved},
-    OtherType{38, "IQ4_NL_8_8 (removed)", kRemoved},
-    OtherType{40, "NVFP4", kKnown},
-    OtherType{41, "Q1_0", kKnown},
-    OtherType{42, "Q2_0", kKnown},
+    OtherType{4, "Q4_2 (removed)", kRemoved, 0, 0},
+    OtherType{5, "Q4_3 (removed)", kRemoved, 0, 0},
+    OtherType{9, "Q8_1", kKnown, 32, 36},
+    OtherType{15, "Q8_K", kKnown, 256, 292},
+    OtherType{16, "IQ2_XXS", kKnown, 256, 66},
+    OtherType{17, "IQ2_XS", kKnown, 256, 74},
+    OtherType{18, "IQ3_XXS", kKnown, 256, 98},
+    OtherType{19, "IQ1_S", kKnown, 256, 50},
+    OtherType{21, "IQ3_S", kKnown, 256, 110},
+    OtherType{22, "IQ2_S", kKnown, 256, 82},
+    OtherType{24, "I8", kKnown, 1, 1},
+    OtherType{25, "I16", kKnown, 1, 2},
+    OtherType{26, "I32", kKnown, 1, 4},
+    OtherType{27, "I64", kKnown, 1, 8},
+    OtherType{28, "F64", kKnown, 1, 8},
+    OtherType{29, "IQ1_M", kKnown, 256, 56},
+    OtherType{31, "Q4_0_4_4 (removed)", kRemoved, 0, 0},
+    OtherType{32, "Q4_0_4_8 (removed)", kRemoved, 0, 0},
+    OtherType{33, "Q4_0_8_8 (removed)", kRemoved, 0, 0},
+    OtherType{34, "TQ1_0", kKnown, 256, 54},
+    OtherType{35, "TQ2_0", kKnown, 256, 66},
+    OtherType{36, "IQ4_NL_4_4 (removed)", kRemoved, 0, 0},
+    OtherType{37, "IQ4_NL_4_8 (removed)", kRemoved, 0, 0},
+    OtherType{38, "IQ4_NL_8_8 (removed)", kRemoved, 0, 0},
+    OtherType{40, "NVFP4", kKnown, 64, 36},
+    OtherType{41, "Q1_0", kKnown, 128, 18},
+    OtherType{42, "Q2_0", kKnown, 64, 18},
 };
 
 }  // namespace
@@ -72,12 +74,16 @@ const DTypeInfo& dtype_info(DType type) {
 
 DTypeLookup lookup_dtype(uint32_t id) {
   for (const DTypeInfo& info : kTypes) {
-    if (static_cast<uint32_t>(info.type) == id) return {DTypeStatus::supported, info.name};
+    if (static_cast<uint32_t>(info.type) == id) {
+      return {DTypeStatus::supported, info.name, info.block_elems, info.block_bytes};
+    }
   }
   for (const OtherType& other : kOthers) {
-    if (other.id == id) return {other.status, other.name};
+    if (other.id == id) {
+      return {other.status, other.name, other.block_elems, other.block_bytes};
+    }
   }
-  return {DTypeStatus::unknown, "unknown"};
+  return {DTypeStatus::unknown, "unknown", 0, 0};
 }
 
 std::optional<DType> dtype_from_name(std::string_view name) {

@@ -45,7 +45,9 @@ std::span<const DTypeInfo> all_dtypes();
 enum class DTypeStatus { supported, known_unsupported, removed, unknown };
 struct DTypeLookup {
   DTypeStatus status;
-  const char* name;  // ggml's name, "removed" or "unknown"
+  const char* name;     // ggml's name, "removed" or "unknown"
+  int block_elems = 0;  // 0 for removed and unknown ids
+  int block_bytes = 0;
 };
 DTypeLookup lookup_dtype(uint32_t id);
 
