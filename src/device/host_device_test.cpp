@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/host_device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/error.hpp"
+#include "device/owned.hpp"
+
+namespace fathom {
+namespace {
+
+TEST(HostDevice, AllocationsAreAlignedAndWritable) {
+  const DeviceApi& api = host_device();
+  for (const int64_t bytes : {1ll, 63ll, 4097ll, (2ll << 20) - 1, 2ll << 20, (5ll << 20) + 3}) {
+    void* data = api.alloc(bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0u) << bytes;
+    if (bytes >= 2 << 20) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % (2 << 20), 0u) << bytes;
+    }
+    std::memset(data, 7, bytes);
+    api.free(data, bytes);
+  }
+}
+
+TEST(HostDevice, RefusesWhatNoMachineHas) {
+  try {
+    host_device().alloc(int64_t{1} << 50);
+    FAIL() << "a petabyte was allocated";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::out_of_memory);
+  }
+}
+
+TEST(HostDevice, KnowsItsMemory) {
+  const DeviceInfo info = host_device().info();
+  EXPECT_GT(info.free_bytes, 16 << 20);
+  EXPECT_LE(info.free_bytes, info.total_bytes);
+  EXPECT_GE(info.compute_units, 1);
+  EXPECT_FALSE(info.name.empty());
+}
+
+TEST(HostDevice, EventsMeasureTime) {
+  const DeviceApi& api = host_device();
+  const Event start = make_event(api), stop = make_event(api);
+  api.event_record(start.get(), nullptr);
+  api.event_record(stop.get(), nullptr);
+  EXPECT_GE(api.event_elapsed_us(start.get(), stop.get()), 0.0);
+}
+
+}  // namespace
+}  // namespace fathom
