@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
-#include <initializer_list>
 #include <span>
 #include <sstream>
 #include <string>
@@ -66,7 +66,10 @@ class GgufBytes {
   void tensor(std::string_view name, std::vector<uint64_t> dims, DType type, uint64_t offset) {
     text(name, "name length");
     put(static_cast<uint32_t>(dims.size()));
-    for (const uint64_t dim : dims) put_u64("dimension", dim);
+    const bool blocks = lookup_dtype(static_cast<uint32_t>(type)).block_elems > 1;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      put_u64(d == 0 && blocks ? "row of blocks" : "dimension", dims[d]);
+    }
     put(static_cast<uint32_t>(type));
     put_u64("tensor offset", offset);
   }
