@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/cpu_backend.hpp"
+
+#include "device/host_device.hpp"
+#include "kernels/op_table.hpp"
+#include "kernels/quant/pack.hpp"
+
+namespace fathom {
+
+const OpTable& cpu_ops() {
+  static constexpr OpTable kOps = {
+      embed_cpu,
+      norm_qkv_rope_append_cpu,
+      attn_cpu,
+      out_proj_residual_cpu,
+      norm_gate_up_act_cpu,
+      down_proj_residual_cpu,
+      norm_head_cpu,
+      sample_cpu,
+  };
+  return kOps;
+}
+
+const Backend& cpu_backend() {
+  static const Backend kBackend = {
+      kBackendAbi,        "cpu",          "cpu scalar, avx2, avx512",
+      &cpu_ops(),         &host_device(), quant::plan_matrix,
+      quant::pack_matrix, false,
+  };
+  return kBackend;
+}
+
+}  // namespace fathom

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attn/attn_simd.hpp"
+#include "kernels/attn/attn_tables.hpp"
+#include "kernels/common/simd_scalar.hpp"
+
+namespace fathom {
+
+AttnKernels attn_kernels_scalar() { return Attention<Scalar>::table(); }
+
+}  // namespace fathom

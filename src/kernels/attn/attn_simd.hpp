@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// One split of attention over the tiled cache, for any instruction set. Scores have tokens in lanes
+// and fold over dims in order; outputs have dims in lanes and fold over tokens in order; a segment
+// of 64 tokens rescales the running state once. Masked tokens are selected away and never
+// multiplied.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/attn/attn.hpp"
+#include "kernels/common/cpu_kernels.hpp"
+#include "kernels/common/vector_math.hpp"
+#include "tensor/half.hpp"
+
+namespace fathom {
+
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Loads kLanes values of a tile as f32: values of K lie [dim][16 tokens], of V [token][head_dim],
+// so `index` = dim*16 + token or token*head_dim + dim. q8_0 scales follow the codes.
+template <class V, KvFormat kFormat>
+struct TileLoad {
+  static typename V::F k(const std::byte* tile, int head_dim, int dim, int token) {
+    return at(tile, dim * kKvTileTokens + token,
+              head_dim * kKvTileTokens + 2 * (dim / 32 * kKvTileTokens + token));
+  }
+  static typename V::F v(const std::byte* tile, int head_dim, int token, int dim) {
+    if constexpr (kFormat == KvFormat::q8_0) {
+      const int scale = head_dim * kKvTileTokens + 2 * (token * (head_dim / 32) + dim / 32);
+      uint16_t half;
+      __builtin_memcpy(&half, tile + scale, 2);
+      const auto codes = V::load_i8(reinterpret_cast<const int8_t*>(tile) + token * head_dim + dim);
+      return V::mul(V::set1(f16_to_f32(half)), V::to_f32(codes));
+    } else {
+      return at(tile, token * head_dim + dim, 0);
+    }
+  }
+
+ private:
+  static typename V::F at(const std::byte* tile, int index, int scales) {
+    if constexpr (kFormat == KvFormat::f32) {
+      return V::load(reinterpret_cast<const float*>(tile) + index);
+    } else if constexpr (kFormat == KvFormat::f16) {
+      return V::load_f16(reinterpret_cast<const uint16_t*>(tile) + index);
+    } else if constexpr (kFormat == KvFormat::bf16) {
+      return V::load_bf16(reinterpret_cast<const uint16_t*>(tile) + index);
+    } else {
+      const auto codes = V::load_i8(reinterpret_cast<const int8_t*>(tile) + index);
+      return V::mul(V::load_f16(reinterpret_cast<const uint16_t*>(tile + scales)),
+                    V::to_f32(codes));
+    }
+  }
+};
+
+template <class V>
+struct Attention {
+  using F = typename V::F;
+  static constexpr int kSegmentTiles = kAttnSegmentTokens / kKvTileTokens;
+  static constexpr int kTileVectors = kKvTileTokens / V::kLanes;
+
+  // One segment as the tiles' addresses; tokens [begin, end) of the sequence.
+  struct Segment {
+    const std::byte* k[kSegmentTiles];
+    const std::byte* v[kSegmentTiles];
+    int64_t begin;
+    int n_tiles;
+  };
+
+  // scores[r][0..16 n_tiles) = scale * q[r] . K
+  template <KvFormat kFormat, int kRows>
+  static void scores(const Segment& segment, const float* const* q, int head_dim, float scale,
+                     float (*out)[kAttnSegmentTokens]) {
+    // As many tiles at once as keep the accumulators in registers and the adders busy.
+    constexpr int kTiles = V::kLanes == 16 ? 4 : kRows <= 3 ? 2 : 1;
+    for (int t0 = 0; t0 < segment.n_tiles; t0 += kTiles) {
+      const int n = std::min(kTiles, segment.n_tiles - t0);
+      if (n == kTiles) {
+        score_tiles<kFormat, kRows, kTiles>(segment.k + t0, q, head_dim, scale, out,
+                                            t0 * kKvTileTokens);
+      } else {
+        for (int t = t0; t < t0 + n; ++t) {
+          score_tiles<kFormat, kRows, 1>(segment.k + t, q, head_dim, scale, out, t * kKvTileTokens);
+        }
+      }
+    }
+  }
+
+  template <KvFormat kFormat, int kRows, int kTiles>
+  static void score_tiles(const std::byte* const* tiles, const float* const* q, int head_dim,
+                          float scale, float (*out)[kAttnSegmentTokens], int token0) {
+    constexpr int kVectors = kTiles * kTileVectors;
+    F acc[kRows][kVectors];
+    for (auto& row : acc) {
+      for (auto& a : row) a = V::set1(0.0f);
+    }
+    for (int dim = 0; dim < head_dim; ++dim) {
+      F k[kVectors];
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; ++i) {
+        k[i] = TileLoad<V, kFormat>::k(tiles[i / kTileVectors], head_dim, dim,
+                                       i % kTileVectors * V::kLanes);
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const F q_dim = V::set1(q[r][dim]);
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) acc[r][i] = V::fma(q_dim, k[i], acc[r][i]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < kVectors; ++i) {
+        V::store(out[r] + token0 + i * V::kLanes, V::mul(acc[r][i], V::set1(scale)));
+      }
+    }
+  }
+
+  // Turns a row's scores into weights and moves its state to the new maximum: returns the factor
+  // by which the output so far shrinks.
+  static float soften(float* score, int n_tokens, float& max, float& sum) {
+    constexpr int kVectors = Lanes16<V>::kVectors;
+    auto largest = Lanes16<V>::set1(kMinusInfinity);
+    const int padded = (n_tokens + 15) / 16 * 16;
+    for (int t = 0; t < padded; t += 16) {
+      for (int h = 0; h < kVectors; ++h) {
+        F s = V::load(score + t + h * V::kLanes);
+        s = V::select_first(n_tokens - t - h * V::kLanes, s, V::set1(kMinusInfinity));
+        V::store(score + t + h * V::kLanes, s);
+        largest.v[h] = V::max(largest.v[h], s);
+      }
+    }
+    const float new_max = std::max(max, largest.max());
+    const float shift = new_max == kMinusInfinity ? 0.0f : new_max;
+    auto total = Lanes16<V>::set1(0.0f);
+    for (int t = 0; t < padded; t += 16) {
+      for (int h = 0; h < kVectors; ++h) {
+        const F p = vector_exp<V>(V::sub(V::load(score + t + h * V::kLanes), V::set1(shift)));
+        V::store(score + t + h * V::kLanes, p);
+        total.v[h] = V::add(total.v[h], p);
+      }
+    }
+    const float shrink = portable_exp(max - shift);
+    sum = __builtin_fmaf(sum, shrink, total.sum());
+    max = new_max;
+    return shrink;
+  }
+
+  // output[r] = shrink[r] * output[r] + sum over tokens [0, n_tokens[r]) of p[r][t] V[t]
+  template <KvFormat kFormat, int kRows>
+  static void outputs(const Segment& segment, const float (*p)[kAttnSegmentTokens],
+                      const int* n_tokens, const float* shrink, int head_dim,
+                      float* const* output) {
+    constexpr int kVectors = V::kLanes == 16 ? (kRows <= 6 ? 4 : 2) : kRows <= 3 ? 4 : 2;
+    constexpr int kDims = kVectors * V::kLanes;
+    int common = n_tokens[0];
+    for (int r = 1; r < kRows; ++r) common = std::min(common, n_tokens[r]);
+    int dim = 0;
+    for (; dim + kDims <= head_dim; dim += kDims) {
+      output_dims<kFormat, kRows, kVectors>(segment, p, n_tokens, common, shrink, head_dim, dim,
+                                            output);
+    }
+    for (; dim < head_dim; dim += 16) {
+      output_dims<kFormat, kRows, 16 / V::kLanes>(segment, p, n_tokens, common, shrink, head_dim,
+                                                  dim, output);
+    }
+  }
+
+  template <KvFormat kFormat, int kRows, int kVectors>
+  static void output_dims(const Segment& segment, const float (*p)[kAttnSegmentTokens],
+                          const int* n_tokens, int common, const float* shrink, int head_dim,
+                          int dim, float* const* output) {
+    F acc[kRows][kVectors];
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < kVectors; ++i) {
+        acc[r][i] = V::mul(V::load(output[r] + dim + i * V::kLanes), V::set1(shrink[r]));
+      }
+    }
+    int token = 0;
+    for (int tile = 0; token < common; ++tile) {
+      const int end = std::min(common, token + kKvTileTokens);
+      for (int t = 0; token < end; ++token, ++t) {
+        F v[kVectors];
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) {
+          v[i] = TileLoad<V, kFormat>::v(segment.v[tile], head_dim, t, dim + i * V::kLanes);
+        }
+#pragma GCC unroll 6
+        for (int r = 0; r < kRows; ++r) {
+          const F weight = V::set1(p[r][token]);
+#pragma GCC unroll 4
+          for (int i = 0; i < kVectors; ++i) acc[r][i] = V::fma(weight, v[i], acc[r][i]);
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {  // the few tokens that only some rows may see
+      for (int t = common; t < n_tokens[r]; ++t) {
+        const std::byte* tile = segment.v[t / kKvTileTokens];
+        for (int i = 0; i < kVectors; ++i) {
+          const F v =
+              TileLoad<V, kFormat>::v(tile, head_dim, t % kKvTileTokens, dim + i * V::kLanes);
+          acc[r][i] = V::fma(V::set1(p[r][t]), v, acc[r][i]);
+        }
+      }
+      for (int i = 0; i < kVectors; ++i) V::store(output[r] + dim + i * V::kLanes, acc[r][i]);
+    }
+  }
+
+  template <KvFormat kFormat, int kRows>
+  static void rows(const AttnSplitJob& job, const Segment& segment, int first) {
+    const int head_dim = job.kv->geometry.head_dim;
+    alignas(64) float p[kRows][kAttnSegmentTokens];
+    int n_tokens[kRows];
+    float shrink[kRows];
+    float* output[kRows];
+    scores<kFormat, kRows>(segment, job.q + first, head_dim, job.scale, p);
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t visible = std::min(job.limit[first + r], job.token_end) - segment.begin;
+      n_tokens[r] = static_cast<int>(
+          std::clamp<int64_t>(visible, 0, segment.n_tiles * int64_t{kKvTileTokens}));
+      shrink[r] = soften(p[r], n_tokens[r], job.max[first + r], job.sum[first + r]);
+      output[r] = job.output + int64_t{first + r} * head_dim;
+    }
+    outputs<kFormat, kRows>(segment, p, n_tokens, shrink, head_dim, output);
+  }
+
+  template <KvFormat kFormat, int kMax>
+  static void all_rows(const AttnSplitJob& job, const Segment& segment, int first) {
+    for (; first + kMax <= job.n_queries; first += kMax) rows<kFormat, kMax>(job, segment, first);
+    if constexpr (kMax > 1) {
+      if (first < job.n_queries) all_rows<kFormat, kMax - 1>(job, segment, first);
+    }
+  }
+
+  template <KvFormat kFormat>
+  static void split_format(const AttnSplitJob& job) {
+    const KvLayerView& kv = *job.kv;
+    const int head_dim = kv.geometry.head_dim;
+    std::fill_n(job.max, job.n_queries, kMinusInfinity);
+    std::fill_n(job.sum, job.n_queries, 0.0f);
+    std::fill_n(job.output, int64_t{job.n_queries} * head_dim, 0.0f);
+    for (int64_t begin = job.token_begin; begin < job.token_end; begin += kAttnSegmentTokens) {
+      const int64_t end = std::min<int64_t>(begin + kAttnSegmentTokens, job.token_end);
+      Segment segment;
+      segment.begin = begin;
+      segment.n_tiles = static_cast<int>((end - begin + kKvTileTokens - 1) / kKvTileTokens);
+      for (int tile = 0; tile < segment.n_tiles; ++tile) {
+        const int64_t offset =
+            kv.tile_offset(job.pages, job.kv_head, begin + tile * int64_t{kKvTileTokens});
+        segment.k[tile] = kv.k + offset;
+        segment.v[tile] = kv.v + offset;
+      }
+      all_rows<kFormat, V::kAttnRows>(job, segment, 0);
+    }
+  }
+
+  static void split(const AttnSplitJob& job) {
+    static constexpr void (*kByFormat[kKvFormats])(const AttnSplitJob&) = {
+        split_format<KvFormat::f32>, split_format<KvFormat::f16>, split_format<KvFormat::bf16>,
+        split_format<KvFormat::q8_0>};
+    kByFormat[static_cast<int>(job.kv->geometry.format)](job);
+  }
+
+  static void merge(float* max_a, float* sum_a, float* out_a, float max_b, float sum_b,
+                    const float* out_b, int head_dim) {
+    const float max = std::max(*max_a, max_b);
+    if (max == kMinusInfinity) return;  // both empty
+    const float a = portable_exp(*max_a - max);
+    const float b = portable_exp(max_b - max);
+    *max_a = max;
+    *sum_a = __builtin_fmaf(*sum_a, a, sum_b * b);
+    for (int dim = 0; dim < head_dim; dim += V::kLanes) {
+      const F scaled = V::mul(V::load(out_b + dim), V::set1(b));
+      V::store(out_a + dim, V::fma(V::load(out_a + dim), V::set1(a), scaled));
+    }
+  }
+
+  static constexpr AttnKernels table() { return {split, merge}; }
+};
+
+}  // namespace fathom

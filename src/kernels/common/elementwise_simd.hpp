@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalisation, activation quantisation and the small vector loops, for any instruction set.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/common/cpu_kernels.hpp"
+#include "kernels/common/vector_math.hpp"
+#include "tensor/half.hpp"
+
+namespace fathom {
+
+template <class V>
+struct Elementwise {
+  using F = typename V::F;
+
+  static void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+    auto squares = Lanes16<V>::set1(0.0f);
+    const int64_t whole = n / 16 * 16;
+    for (int64_t i = 0; i < whole; i += 16) {
+      for (int h = 0; h < Lanes16<V>::kVectors; ++h) {
+        const F v = V::load(x + i + h * V::kLanes);
+        squares.v[h] = V::fma(v, v, squares.v[h]);
+      }
+    }
+    float total = squares.sum();
+    for (int64_t i = whole; i < n; ++i) total = __builtin_fmaf(x[i], x[i], total);
+    const float scale = 1.0f / __builtin_sqrtf(total / static_cast<float>(n) + eps);
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) {
+      V::store(out + i, V::mul(V::mul(V::load(x + i), V::set1(scale)), V::load(weight + i)));
+    }
+    for (; i < n; ++i) out[i] = x[i] * scale * weight[i];
+  }
+
+  static void quantize(const float* x, int64_t n, ActBlock* out) {
+    constexpr int kVectors = kActBlockElems / V::kLanes;
+    for (int64_t b = 0; b < n / kActBlockElems; ++b, ++out, x += kActBlockElems) {
+      F v[kVectors];
+      F largest = V::set1(0.0f);
+      for (int i = 0; i < kVectors; ++i) {
+        v[i] = V::load(x + i * V::kLanes);
+        largest = V::max(largest, V::abs(v[i]));
+      }
+      float lanes[V::kLanes];
+      V::store(lanes, largest);
+      float amax = 0.0f;
+      for (float lane : lanes) amax = lane > amax ? lane : amax;
+      const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
+      out->d = amax / 127.0f;
+      int32_t codes[kActBlockElems];
+      for (int i = 0; i < kVectors; ++i) {
+        const auto code = V::to_i32(V::round(V::mul(v[i], V::set1(inverse))));
+        __builtin_memcpy(codes + i * V::kLanes, &code, sizeof code);
+      }
+      int32_t sums[2] = {0, 0};
+      for (int k = 0; k < kActBlockElems; ++k) {
+        out->q[k] = static_cast<int8_t>(codes[k]);
+        sums[k / 16] += codes[k];
+      }
+      out->sum[0] = sums[0];
+      out->sum[1] = sums[1];
+      out->d_sum = out->d * static_cast<float>(sums[0] + sums[1]);
+    }
+  }
+
+  static void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) {
+      V::store(out + i, V::mul(vector_silu<V>(V::load(gate + i)), V::load(up + i)));
+    }
+    for (; i < n; ++i) out[i] = portable_silu(gate[i]) * up[i];
+  }
+
+  static void add(const float* y, int64_t n, float* x) {
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) {
+      V::store(x + i, V::add(V::load(x + i), V::load(y + i)));
+    }
+    for (; i < n; ++i) x[i] += y[i];
+  }
+
+  static void to_f16(const float* x, int64_t n, uint16_t* out) {
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) V::store_f16(out + i, V::load(x + i));
+    for (; i < n; ++i) out[i] = f32_to_f16(x[i]);
+  }
+
+  static constexpr ElementwiseKernels table() {
+    return {rms_norm, quantize, silu_mul, add, to_f16};
+  }
+};
+
+}  // namespace fathom

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/cpu_kernels.hpp"
+
+namespace fathom {
+
+ElementwiseKernels elementwise_scalar();
+ElementwiseKernels elementwise_avx2();
+ElementwiseKernels elementwise_avx512();
+
+}  // namespace fathom

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vector operations of simd_scalar.hpp in AVX2, FMA and F16C.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace fathom {
+
+struct Avx2 {
+  static constexpr const char* kName = "avx2";
+  static constexpr int kLanes = 8;
+  static constexpr int kMaxColumns = 4;
+  static constexpr int kAttnRows = 6;
+  using F = __m256;
+  using I = __m256i;
+
+  static F set1(float x) { return _mm256_set1_ps(x); }
+  static F load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F min(F a, F b) { return _mm256_min_ps(a, b); }
+  static F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F select_less(F x, F y, F a, F b) {
+    return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_LT_OQ));
+  }
+  static F select_first(int n, F a, F b) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane);
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(mask));
+  }
+  static F load_f16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static F load_bf16(const uint16_t* p) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+
+  static void store_f16(uint16_t* p, F x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  static I set1_i32(int32_t x) { return _mm256_set1_epi32(x); }
+  static I load_i32(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  static I load_u8(const uint8_t* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  static I load_i8(const int8_t* p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  static I bit_and(I a, I b) { return _mm256_and_si256(a, b); }
+  static I bit_or(I a, I b) { return _mm256_or_si256(a, b); }
+  template <int N>
+  static I shift_right(I a) {
+    return _mm256_srli_epi32(a, N);
+  }
+  template <int N>
+  static I shift_left(I a) {
+    return _mm256_slli_epi32(a, N);
+  }
+  static I add_i32(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I sub_i32(I a, I b) { return _mm256_sub_epi32(a, b); }
+  static I mul_i32(I a, I b) { return _mm256_mullo_epi32(a, b); }
+  static I max_i32(I a, I b) { return _mm256_max_epi32(a, b); }
+  static F to_f32(I a) { return _mm256_cvtepi32_ps(a); }
+  static I to_i32(F a) { return _mm256_cvtps_epi32(a); }
+  static F as_f32(I a) { return _mm256_castsi256_ps(a); }
+  static I as_i32(F a) { return _mm256_castps_si256(a); }
+  static I lookup16(const int8_t* table, I x) {
+    const __m128i row = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(row), x);
+  }
+
+  static I broadcast4(const int8_t* a) {
+    int32_t word;
+    std::memcpy(&word, a, 4);
+    return _mm256_set1_epi32(word);
+  }
+
+  // vpmaddubsw adds pairs in 16 bits; as many words as cannot overflow are added there before the
+  // sums widen to 32 bits.
+  template <int kMaxU, int N>
+  static I dot_u8(const I* words, const int8_t* a) {
+    constexpr int kPair = kMaxU * 127 * 2;
+    static_assert(kPair <= 32767);
+    constexpr int kGroup = 32767 / kPair < N ? 32767 / kPair : N;
+    const I ones = _mm256_set1_epi16(1);
+    I sum = _mm256_setzero_si256();
+    for (int w = 0; w < N; w += kGroup) {
+      I group = _mm256_maddubs_epi16(words[w], broadcast4(a + 4 * w));
+      for (int g = 1; g < kGroup && w + g < N; ++g) {
+        group = _mm256_add_epi16(group,
+                                 _mm256_maddubs_epi16(words[w + g], broadcast4(a + 4 * (w + g))));
+      }
+      const I wide = _mm256_madd_epi16(group, ones);
+      sum = w == 0 ? wide : _mm256_add_epi32(sum, wide);
+    }
+    return sum;
+  }
+  static I prepare_s8(I word) { return word; }
+  template <int N>
+  static I dot_s8(const I* words, const int8_t* a, int32_t) {
+    const I ones = _mm256_set1_epi16(1);
+    I sum = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int w = 0; w < N; ++w) {
+      const I pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(words[w]),
+                                           _mm256_sign_epi8(broadcast4(a + 4 * w), words[w]));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+    }
+    return sum;
+  }
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+};
+
+}  // namespace fathom

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/proj_residual_cpu.hpp"
+#include "kernels/down_proj_residual/down_proj_residual.hpp"
+
+namespace fathom {
+
+int64_t workspace_bytes_cpu(const DownProjResidualArgs::Static& s) {
+  return proj_residual_workspace(s);
+}
+
+void down_proj_residual_cpu(ExecContext& ctx, const DownProjResidualArgs& args) {
+  proj_residual_cpu(ctx, args);
+}
+
+}  // namespace fathom
