@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Which test programs a sanitizer flavour builds and runs. A label of this table is added to every test program
 # whose name matches; target tests_<label> builds them, `ctest -L <label>` runs them.
-set(FATHOM_FLAVOUR_LABELS memory threads)
+set(FATHOM_FLAVOUR_LABELS memory threads cuda)
 # Address and undefined-behaviour sanitizers: whatever parses bytes or computes addresses.
 set(FATHOM_LABEL_memory "^fathom_(base|tensor|device|gguf|text|cache|kernels.*)_test$")
 # Thread sanitizer: whatever runs on more than one thread. Other tests join with LABEL threads.
 set(FATHOM_LABEL_threads "^fathom_(base|engine|kernels_.*)_test$")
+# What the compile-only CUDA flavour builds and runs; its programs say LABEL cuda.
+set(FATHOM_LABEL_cuda "^fathom_.*_cuda_test$")
 
 foreach(label IN LISTS FATHOM_FLAVOUR_LABELS)
   if(FATHOM_TESTS)

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/error.hpp"
+#include "base/check.hpp"
 #include "device/device_api.hpp"
 
 namespace fathom {

@@ -3,7 +3,6 @@
 // multiply-adds in a fixed order, no library call whose rounding may differ.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -39,11 +38,8 @@ FATHOM_HD inline float portable_exp(float x) {
   p = fmaf(p, r, 1.0f);
   p = fmaf(p, r, 1.0f);
   const int32_t exponent = static_cast<int32_t>(n) * (1 << 23);
-#ifdef __CUDA_ARCH__
-  return __int_as_float(__float_as_int(p) + exponent);
-#else
-  return std::bit_cast<float>(std::bit_cast<int32_t>(p) + exponent);
-#endif
+  // The builtin, since std::bit_cast is a host function to nvcc.
+  return __builtin_bit_cast(float, __builtin_bit_cast(int32_t, p) + exponent);
 }
 
 // x / (1 + exp(-x))

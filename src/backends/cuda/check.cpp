@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/check.hpp"
+
+#include <string_view>
+
+#include "base/error.hpp"
+
+namespace fathom::cuda {
+namespace {
+
+std::string_view file_below_src(const std::source_location& where) {
+  std::string_view file = where.file_name();
+  if (const auto src = file.rfind("/src/"); src != file.npos) file.remove_prefix(src + 5);
+  return file;
+}
+
+[[noreturn]] void fail_with(cudaError_t status, std::string_view what,
+                            const std::source_location& where) {
+  fail(ErrorCode::device_fault, "{}: {} ({} at {}:{})", what, cudaGetErrorString(status),
+       cudaGetErrorName(status), file_below_src(where), where.line());
+}
+
+}  // namespace
+
+void check(cudaError_t status, std::source_location where) {
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // the next call must not be blamed for this one
+  fail_with(status, "the GPU reported an error", where);
+}
+
+void check_launch(const char* kernel, std::source_location where) {
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess) fail_with(status, kernel, where);
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each thread sums 16-byte vectors a grid apart, warps fold by shuffles, one atomic per warp. The
+// sum is of integers, so its value does not depend on the order.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/common/cxx20.cuh"
+
+namespace fathom::cuda {
+
+__global__ void read_stream_kernel(const ulonglong2* __restrict__ data, int64_t n_vectors,
+                                   unsigned long long* __restrict__ sum) {
+  constexpr int kUnroll = 4;  // independent loads in flight per thread
+  const int64_t n_threads = int64_t{gridDim.x} * blockDim.x;
+  int64_t vector = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  unsigned long long own = 0;
+  for (; vector + (kUnroll - 1) * n_threads < n_vectors; vector += kUnroll * n_threads) {
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const ulonglong2 v = __ldcs(data + vector + i * n_threads);
+      own += v.x + v.y;
+    }
+  }
+  for (; vector < n_vectors; vector += n_threads) {
+    const ulonglong2 v = __ldcs(data + vector);
+    own += v.x + v.y;
+  }
+  for (int lane_distance = 16; lane_distance > 0; lane_distance /= 2) {
+    own += __shfl_down_sync(0xffffffffu, own, lane_distance);
+  }
+  if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
+}
+
+}  // namespace fathom::cuda

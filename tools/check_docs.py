@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what the documents name, and the first and the unfinished lines of sources.
+
+In README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/: code spans that look like files, symbols (with `::` or
+`()`), make targets or subcommands must exist. In every source: an SPDX line on top, and no to-do without an issue
+number. --self-test proves that each of these is found.
+"""
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE_FOLDERS = ("src", "include", "tests", "tools", "scripts", "cmake", "examples", "bench", ".ci")
+SOURCE_SUFFIXES = {".hpp", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake", ".in"}
+SOURCE_NAMES = {"CMakeLists.txt", "Makefile", "run"}
+FILE = re.compile(r"^\.?[\w.-]+(/[\w.-]+)*/?$")
+FILE_SUFFIX = re.compile(r"\.(hpp|cpp|cu|cuh|py|sh|cmake|md|json|txt)$|/$")
+SYMBOL = re.compile(r"^([A-Za-z_]\w*)(::~?[A-Za-z_]\w*)*(\(\))?$")
+TO_DO = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b(?!\(#\d+\))")
+
+
+def sources(root: Path) -> list[Path]:
+    found = [f for folder in SOURCE_FOLDERS for f in sorted((root / folder).rglob("*")) if f.is_file()]
+    found += [root / "CMakeLists.txt", root / "Makefile"]
+    return [
+        f
+        for f in found
+        if f.exists() and "__pycache__" not in f.parts and (f.suffix in SOURCE_SUFFIXES or f.name in SOURCE_NAMES)
+    ]
+
+
+def documents(root: Path) -> list[Path]:
+    named = [root / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+    return [f for f in named if f.exists()] + sorted((root / "docs").rglob("*.md"))
+
+
+def spans(text: str) -> list[tuple[int, str]]:
+    """(line, text) of code spans, and of the commands in fenced blocks."""
+    found, fenced = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif fenced:
+            found.append((number, line.split("#")[0].removeprefix("$ ").strip()))
+        else:
+            found += [(number, span) for span in re.findall(r"`([^`]+)`", line)]
+    return found
+
+
+class Tree:
+    """What a document may name."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        files = sources(root)
+        self.names = {f.name for f in files} | {f.name for f in documents(root)} | {f.name for f in root.glob("*")}
+        self.words = set(re.findall(r"\w+", "\n".join(f.read_text(encoding="utf-8") for f in files)))
+        makefile = root / "Makefile"
+        self.targets = set(re.findall(r"^([\w-]+):", makefile.read_text(), re.M)) if makefile.exists() else set()
+        self.folders = {f.name for folder in (root, root / "src") if folder.is_dir() for f in folder.iterdir()}
+
+    def problem(self, span: str) -> str | None:
+        words = span.split()
+        if not words:
+            return None
+        if words[0] == "make" and len(words) > 1 and re.match(r"^[a-z-]+$", words[1]):
+            return None if words[1] in self.targets else f"Makefile has no target {words[1]}"
+        if re.match(r"^(build/\w+/)?fathom$", words[0]) and len(words) > 1 and re.match(r"^[a-z]+$", words[1]):
+            exists = (self.root / f"src/cli/cmd_{words[1]}.cpp").exists()
+            return None if exists else f"fathom has no subcommand {words[1]}"
+        word = words[0]
+        if word.startswith("build/") or not FILE.match(word):
+            symbol = SYMBOL.match(span) if "::" in span or "()" in span else None
+            if symbol and not span.startswith("std::"):
+                last = re.findall(r"\w+", span)[-1]
+                return None if last in self.words else f"no source has the symbol {span}"
+            return None
+        if "/" in word and word.split("/")[0] in self.folders:
+            exists = (self.root / word).exists() or (self.root / "src" / word).exists()
+            return None if exists else f"{word} does not exist"
+        if "/" not in word and FILE_SUFFIX.search(word):
+            return None if word in self.names else f"no file is named {word}"
+        return None
+
+
+def check(root: Path) -> list[str]:
+    problems = []
+    tree = Tree(root)
+    for document in documents(root):
+        for line, span in spans(document.read_text(encoding="utf-8")):
+            if problem := tree.problem(span):
+                problems.append(f"{document.relative_to(root)}:{line}: {problem}")
+    for file in sources(root):
+        path = file.relative_to(root)
+        lines = file.read_text(encoding="utf-8").splitlines()
+        if not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:2]):
+            problems.append(f"{path}:1: no SPDX line")
+        for number, line in enumerate(lines, 1):
+            if TO_DO.search(line):
+                problems.append(f"{path}:{number}: a to-do names its issue, as in TO" + "DO(#12)")
+    return problems
+
+
+def self_test() -> list[str]:
+    spdx = "// SPDX-License-Identifier: Apache-2.0\n"
+    cases = [
+        ("README.md", "`src/base/absent.hpp`", "does not exist"),
+        ("README.md", "`base/absent/`", "does not exist"),
+        ("README.md", "`absent.hpp`", "no file is named"),
+        ("README.md", "```\nmake absent\n```", "no target absent"),
+        ("README.md", "`fathom absent`", "no subcommand absent"),
+        ("docs/a.md", "`Engine::absent`", "no source has the symbol"),
+        ("docs/a.md", "`absent()`", "no source has the symbol"),
+        ("src/base/b.hpp", spdx + "// TO" + "DO: later", "names its issue"),
+        ("src/base/b.hpp", "// no licence", "no SPDX line"),
+        ("src/base/b.hpp", spdx + "// TO" + "DO(#3): later", ""),
+        ("README.md", "`src/base/a.hpp` `base/` `a.hpp` `make test` `fathom run M` `A::open` `std::x()` `a | b`", ""),
+    ]
+    failures = []
+    for path, text, expected in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name, content in {
+                "src/base/a.hpp": spdx + "struct A { void open(); };\n",
+                "src/cli/cmd_run.cpp": spdx,
+                "Makefile": "# SPDX-License-Identifier: Apache-2.0\ntest:\n",
+                path: text,
+            }.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content)
+            problems = check(root)
+        if len(problems) != (1 if expected else 0) or any(expected not in problem for problem in problems):
+            failures.append(f"{path} with {text!r} gives {problems}, expected '{expected}'")
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--self-test", action="store_true")
+    args = parser.parse_args()
+    problems = self_test() if args.self_test else check(args.root)
+    for problem in problems:
+        print(problem)
+    print("docs: " + (f"{len(problems)} problems" if problems else "ok"))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
