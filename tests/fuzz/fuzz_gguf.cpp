@@ -45,7 +45,10 @@ void touch_value(const File& file, const Entry& entry) {
     for (const char c : *text) sum += static_cast<uint8_t>(c);
   }
   sink = sum;
-  // Each typed getter gives a value or an error, for every type that may be there.
+}
+
+// Each typed getter gives a value or an error, for every type that may be there.
+void try_getters(const File& file, std::string_view key) {
   const auto attempt = [&](auto get) {
     try {
       get();
@@ -53,16 +56,16 @@ void touch_value(const File& file, const Entry& entry) {
       expect_clean(error);
     }
   };
-  attempt([&] { sink = file.get_u32(entry.key); });
-  attempt([&] { sink = file.get_u64(entry.key); });
-  attempt([&] { sink = static_cast<uint64_t>(file.get_i32(entry.key)); });
-  attempt([&] { sink = file.get_f32(entry.key) > 0; });
-  attempt([&] { sink = file.get_bool(entry.key); });
-  attempt([&] { sink = file.get_string(entry.key).size(); });
-  attempt([&] { sink = file.array_strings(entry.key).size(); });
-  attempt([&] { sink = file.array_i32(entry.key).size(); });
-  attempt([&] { sink = file.array_u32(entry.key).size(); });
-  attempt([&] { sink = file.array_f32(entry.key).size(); });
+  attempt([&] { sink = file.get_u32(key); });
+  attempt([&] { sink = file.get_u64(key); });
+  attempt([&] { sink = static_cast<uint64_t>(file.get_i32(key)); });
+  attempt([&] { sink = file.get_f32(key) > 0; });
+  attempt([&] { sink = file.get_bool(key); });
+  attempt([&] { sink = file.get_string(key).size(); });
+  attempt([&] { sink = file.array_strings(key).size(); });
+  attempt([&] { sink = file.array_i32(key).size(); });
+  attempt([&] { sink = file.array_u32(key).size(); });
+  attempt([&] { sink = file.array_f32(key).size(); });
 }
 
 void touch_tensor(const File& file, const TensorInfo& tensor, OpenMode mode) {
@@ -91,7 +94,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const OpenMode mode : {OpenMode::load, OpenMode::inspect}) {
     try {
       const File file = File::parse(bytes, mode);
-      for (const Entry& entry : file.metadata()) touch_value(file, entry);
+      // Errors are slow under a sanitizer: the getters are tried on the first keys only.
+      for (size_t i = 0; i < file.metadata().size(); ++i) {
+        touch_value(file, file.metadata()[i]);
+        if (i < 4) try_getters(file, file.metadata()[i].key);
+      }
       for (const TensorInfo& tensor : file.tensors()) touch_tensor(file, tensor, mode);
     } catch (const Error& error) {
       expect_clean(error);
