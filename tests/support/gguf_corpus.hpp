@@ -138,7 +138,7 @@ inline void add_shapes(std::vector<GgufCase>& out) {
   bad("misaligned", one_tensor({4}, kF32, 4, 64), "a multiple of 32");
   bad("offset -1", one_tensor({4}, kF32, UINT64_MAX, 64), "a multiple of 32");
   bad("offset past the end", one_tensor({4}, kF32, 96, 64), "outside the data section of 64 bytes");
-  bad("offset plus size wraps", one_tensor({4}, kF32, UINT64_MAX - 31, 64), "outside");
+  bad("offset plus size wraps", one_tensor({16}, kF32, UINT64_MAX - 31, 64), "outside");
   {
     GgufBytes b;  // dimension count 2^32 - 1
     b.counts(1, 0);
