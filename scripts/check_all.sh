@@ -29,10 +29,11 @@ item_tsan() {
 item_cuda() {
   FATHOM_REQUIRE_CUDA=1 FATHOM_CUDA_ARCHITECTURES='80-real;89-real;90a-real;100-real;120-real' scripts/test.sh cuda
 }
+item_oracle() { whole_build cpu && scripts/check_oracle.sh; }
 item_fuzz() { scripts/fuzz.sh 600 each; }
 
 scripts/setup.sh build python clang || exit
-[ $# -gt 0 ] || set -- cpu long clang asan tsan cuda fuzz
+[ $# -gt 0 ] || set -- cpu oracle long clang asan tsan cuda fuzz
 mkdir -p build/checks bench/results/checks
 rows=build/checks/rows.txt
 : >"$rows"
@@ -42,7 +43,7 @@ for item in "$@"; do
   printf '%-6s ' "$item"
   if "item_$item" >"build/checks/$item.log" 2>&1; then verdict=pass; else verdict=fail; fi
   [ "$verdict" = pass ] || failed=1
-  line=$(grep -E 'tests? passed|number_of_executed_units' "build/checks/$item.log" | tail -n 1 | sed 's/^ *//')
+  line=$(grep -E 'tests? passed|number_of_executed_units|^perplexity ' "build/checks/$item.log" | tail -n 1 | sed 's/^ *//')
   printf '%s  %4d s  %s\n' "$verdict" $((SECONDS - start)) "$line"
   printf '%s\t%s\t%s\t%s\n' "$item" "$verdict" $((SECONDS - start)) "$line" >>"$rows"
 done

@@ -31,7 +31,7 @@ TESTS = {"decode_d0": (0, 48, 0), "decode_d4096": (0, 24, 4096), "prefill_512": 
 
 # name: file in the models folder, and the arguments of `fathom synth` that make it.
 MODELS = {
-    "smollm2-135m-q4_1": ("SmolLM2-135M-Instruct.Q4_1.gguf", None),
+    "smollm2-135m-q4_1": ("smollm2-135m.gguf", None),
     "qwen2.5-0.5b-q4_k_m": ("qwen2.5-0.5b-q4_k_m.gguf", ("qwen2.5-0.5b", "q4_k_m")),
     "qwen2.5-0.5b-q6_k": ("qwen2.5-0.5b-q6_k.gguf", ("qwen2.5-0.5b", "q6_k")),
     "qwen2.5-0.5b-q8_0": ("qwen2.5-0.5b-q8_0.gguf", ("qwen2.5-0.5b", "q8_0")),

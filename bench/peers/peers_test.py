@@ -109,7 +109,7 @@ class FlowTest(unittest.TestCase):
         self.folder = pathlib.Path(holder.name)
         self.log = self.folder / "log"
         (self.folder / "models").mkdir()
-        (self.folder / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"x" * 10)
+        (self.folder / "models" / "smollm2-135m.gguf").write_bytes(b"x" * 10)
         (self.folder / "peer" / "bin").mkdir(parents=True)
         (self.folder / "peer" / "build_line.txt").write_text("llama.cpp of somewhere (sha256 0)\n...")
 

@@ -128,14 +128,14 @@ class LlamaModel:
             raise RuntimeError(f"llama_tokenize needs {-count} ids, more than bytes")
         return list(ids[:count])
 
-    def logits(self, ids, threads=2, ubatch=512, flash_attn=False, kv_type="f32"):
-        """Logits [n_tokens, vocab_size] of one sequence from position 0, `ubatch` tokens a step."""
+    def logits(self, ids, threads=2, ubatch=512, flash_attn=0, kv_type="f32"):
+        """Logits [n_tokens, vocab_size] of one sequence, `ubatch` tokens a step; flash_attn -1 = auto."""
         lib = self._lib
         params = lib.llama_context_default_params()
         params.n_ctx = (len(ids) + 255) // 256 * 256
         params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = ubatch
         params.n_threads = params.n_threads_batch = threads
-        params.flash_attn_type = int(flash_attn)
+        params.flash_attn_type = flash_attn
         params.type_k = params.type_v = KV_TYPES[kv_type]
         context = lib.llama_init_from_model(self._model, params)
         if not context:
@@ -169,7 +169,7 @@ def main():
     logits.add_argument("--out", required=True, help="logits: .npy, or raw f32 under another suffix")
     logits.add_argument("-t", "--threads", type=int, default=2)
     logits.add_argument("-ub", "--ubatch", type=int, default=512, help="tokens in one step")
-    logits.add_argument("-fa", "--flash-attn", type=int, choices=(0, 1), default=0)
+    logits.add_argument("-fa", "--flash-attn", type=int, choices=(-1, 0, 1), default=0)
     logits.add_argument("-ctk", "--kv-type", choices=KV_TYPES, default="f32")
     args = parser.parse_args()
     model = LlamaModel(args.peer_dir, args.model, quiet=not args.verbose)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logits and token ids on disk, one form for every oracle.
 
-Logits [n_tokens, vocab_size]: `.npy`, or raw little-endian f32 rows under any other suffix (then the
-reader must know vocab_size). Ids: text, separated by commas or white space.
+Logits [n_tokens, vocab_size]: `.npy`; a file of `fathom perplexity --save-base` (a header, then f32
+rows); or raw little-endian f32 rows (then the reader must know vocab_size). Ids: text, separated by
+commas or white space.
 """
 import pathlib
 import re
+import struct
 
 import numpy as np
 
@@ -19,10 +21,22 @@ def save_logits(path, logits):
         logits.tofile(path)
 
 
+FATHOM_MAGIC = b"FTHLOGIT"
+FATHOM_HEADER = struct.Struct("<8sIIqqqQ")  # magic, version, ctx, vocab_size, stride, windows, hash
+
+
 def load_logits(path, vocab_size=None):
     path = pathlib.Path(path)
     if path.suffix == ".npy":
         return np.load(path, mmap_mode="r")
+    with open(path, "rb") as file:
+        head = file.read(FATHOM_HEADER.size)
+    if head.startswith(FATHOM_MAGIC):
+        _, version, _, vocab_size, *_ = FATHOM_HEADER.unpack(head)
+        if version != 1:
+            raise SystemExit(f"{path}: version {version} of the logits file, this reader knows 1")
+        rows = np.memmap(path, dtype="<f4", mode="r", offset=FATHOM_HEADER.size)
+        return rows.reshape(-1, vocab_size)
     if not vocab_size:
         raise SystemExit(f"{path}: raw f32 logits need --vocab-size")
     flat = np.memmap(path, dtype="<f4", mode="r")

@@ -160,13 +160,17 @@ class KlTest(unittest.TestCase):
         nll = kl.negative_log_likelihood(logits, [0, 1, 0])
         np.testing.assert_allclose(np.exp(nll), [2.0, 8.0])
 
-    def test_raw_and_npy_round_trip(self):
+    def test_the_three_forms_of_a_logits_file(self):
         logits = np.arange(6, dtype=np.float32).reshape(2, 3)
         with tempfile.TemporaryDirectory() as folder:
             for name in ("a.npy", "a.f32"):
                 path = pathlib.Path(folder) / name
                 logits_file.save_logits(path, logits)
                 np.testing.assert_array_equal(logits_file.load_logits(path, 3), logits)
+            with open(path, "wb") as file:
+                file.write(logits_file.FATHOM_HEADER.pack(b"FTHLOGIT", 1, 8, 3, 0, 1, 99))
+                file.write(logits.tobytes())
+            np.testing.assert_array_equal(logits_file.load_logits(path), logits)
         self.assertEqual(logits_file.parse_ids("1, 2\n3,4\n"), [1, 2, 3, 4])
 
 
