@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "backends/reference/reference_backend.hpp"
+#include "base/error.hpp"
+#include "device/backend_loader.hpp"
+#include "model/file_type.hpp"
+
+namespace fathom::engine {
+namespace {
+
+constexpr int64_t kDefaultContext = 4096;
+constexpr int64_t kDefaultLogitsRows = 8;
+// Rows of the embedding table looked up before its mapped pages are given back.
+constexpr int64_t kRowsPerDrop = 256;
+
+const Backend& select_backend(const OpenOptions& options) {
+  if (options.backend == reference_backend().name) return reference_backend();
+  return load_backend(options.backend, options.backend_dir);
+}
+
+KvFormat kv_format(KvType type) {
+  constexpr std::array kFormats{KvFormat::f16, KvFormat::bf16, KvFormat::f32, KvFormat::q8_0};
+  return kFormats.at(static_cast<size_t>(type));
+}
+
+int64_t choose_context(const ModelConfig& config, const OpenOptions& options) {
+  const Log log(options.log);
+  const int64_t n_ctx =
+      options.n_ctx ? options.n_ctx : std::min(config.n_ctx_train, kDefaultContext);
+  require_context(config, n_ctx);
+  if (n_ctx > config.n_ctx_train) {
+    log(LogLevel::warning,
+        "a context of {} tokens is longer than the {} the model was trained for: expect poor text "
+        "beyond it",
+        n_ctx, config.n_ctx_train);
+  }
+  return n_ctx;
+}
+
+StepLimits choose_limits(const ModelConfig& config, const OpenOptions& options) {
+  if (options.n_ubatch < 1 || options.n_ubatch > 1 << 16) {
+    fail(ErrorCode::usage, "ubatch: found {} rows, expected 1 to {}", options.n_ubatch, 1 << 16);
+  }
+  if (options.max_logits_rows < 0 || options.max_logits_rows > 1 << 16) {
+    fail(ErrorCode::usage, "logits rows: found {}, expected 0 to {}", options.max_logits_rows,
+         1 << 16);
+  }
+  const int64_t n_ctx = choose_context(config, options);
+  const int64_t max_rows = std::max<int64_t>(options.n_ubatch, options.max_sequences);
+  const int64_t max_out =
+      std::max<int64_t>(options.max_logits_rows ? options.max_logits_rows : kDefaultLogitsRows,
+                        options.max_sequences);
+  return {std::min(max_rows, n_ctx * std::max(1, options.max_sequences)), max_out, n_ctx};
+}
+
+int choose_threads(const OpenOptions& options) {
+  if (options.threads < 0 || options.threads > 1024) {
+    fail(ErrorCode::usage, "threads: found {}, expected 0 (all cores) to 1024", options.threads);
+  }
+  return options.threads ? options.threads : ThreadPool::usable_cpus();
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> Engine::open(const std::string& path, const OpenOptions& options) {
+  return std::shared_ptr<Engine>(new Engine(path, options));
+}
+
+Engine::Engine(const std::string& path, const OpenOptions& options)
+    : file_(gguf::File::open(path)),
+      config_(read_model_config(file_)),
+      backend_(&select_backend(options)),
+      limits_(choose_limits(config_, options)) {
+  const Activations activations =
+      options.activations == ActivationType::f32 ? Activations::f32 : Activations::int8;
+  const GqaCacheConfig cache_config{
+      kv_format(options.kv_type), config_.n_layers, config_.n_kv_heads,
+      config_.head_dim,           limits_.n_ctx,    options.max_sequences,
+      options.page_tokens};
+  GqaCache::validate(cache_config);
+  weights_ = Weights::bind(file_, config_, *backend_, activations, Log(options.log));
+  const auto no_cache = [&](int) {
+    return KvLayerView{GqaCache::geometry(cache_config), nullptr, nullptr};
+  };
+  plan_ = plan_step(config_, *weights_, limits_, no_cache);
+  plan_memory(options, cache_config);
+
+  pool_ = std::make_unique<ThreadPool>(choose_threads(options));
+  weights_->load(*pool_, [&](double fraction) {
+    if (options.cancel_loading && options.cancel_loading->load()) {
+      fail(ErrorCode::cancelled, "interrupted");
+    }
+    if (options.on_progress) options.on_progress(fraction);
+  });
+  cache_ = std::make_unique<GqaCache>(*backend_->device, cache_config);
+  plan_ = plan_step(config_, *weights_, limits_, [&](int layer) { return cache_->layer(layer); });
+  runner_ = std::make_unique<StepRunner>(runner_config());
+  describe(options);
+}
+
+StepRunner::Config Engine::runner_config() {
+  return {.backend = backend_,
+          .limits = limits_,
+          .d_model = config_.d_model,
+          .d_ff = config_.d_ff,
+          .q_dim = config_.q_dim(),
+          .rope_dim = config_.rope_dim,
+          .vocab_size = config_.vocab_size,
+          .workspace_bytes = workspace_bytes_cpu(plan_.sample),
+          .pool = pool_.get(),
+          .cpu = cpu_};
+}
+
+void Engine::plan_memory(const OpenOptions&, const GqaCacheConfig& cache_config) {
+  memory_.file_bytes = static_cast<int64_t>(file_.tensor_bytes());
+  memory_.weights_bytes = weights_->packed_bytes();
+  memory_.cache_bytes = GqaCache::planned_bytes(cache_config);
+  memory_.scratch_bytes = StepRunner::planned_bytes(runner_config());
+  memory_.available_bytes = backend_->device->info().free_bytes;
+  memory_.kv_token_bytes = config_.n_layers * GqaCache::geometry(cache_config).token_bytes();
+  if (memory_.total_bytes() <= memory_.available_bytes) return;
+  const auto megabytes = [](int64_t bytes) { return (bytes + (1 << 20) - 1) >> 20; };
+  fail(ErrorCode::out_of_memory,
+       "{} needs {} MB (weights {}, cache {} for {} tokens, scratch {}), and {} MB are available: "
+       "use a smaller context (-c), a smaller KV type (-ctk q8_0) or a smaller model",
+       file_.path(), megabytes(memory_.total_bytes()), megabytes(memory_.weights_bytes),
+       megabytes(memory_.cache_bytes), limits_.n_ctx * cache_config.max_sequences,
+       megabytes(memory_.scratch_bytes), megabytes(memory_.available_bytes));
+}
+
+void Engine::describe(const OpenOptions& options) {
+  const DeviceInfo device = backend_->device->info();
+  info_.path = file_.path();
+  info_.name = config_.name;
+  info_.architecture = config_.family->architecture;
+  info_.file_type = file_type_name(file_);
+  info_.n_params = weights_->n_params();
+  info_.vocab_size = config_.vocab_size;
+  info_.n_layers = config_.n_layers;
+  info_.d_model = static_cast<int>(config_.d_model);
+  info_.d_ff = static_cast<int>(config_.d_ff);
+  info_.n_heads = config_.n_heads;
+  info_.n_kv_heads = config_.n_kv_heads;
+  info_.head_dim = config_.head_dim;
+  info_.n_ctx_train = config_.n_ctx_train;
+  info_.n_ctx = limits_.n_ctx;
+  info_.backend = backend_->name;
+  info_.isa = device.isa;
+  info_.device = device.name;
+  info_.threads = pool_->size();
+  info_.kv_type = options.kv_type;
+}
+
+void Engine::run(std::span<const StepRow> rows, std::span<const int32_t> out_rows) {
+  runner_->run(plan_, rows, out_rows, cache_->page_table(), cache_->max_pages());
+  rows_since_drop_ += static_cast<int64_t>(rows.size());
+  if (rows_since_drop_ >= kRowsPerDrop && !backend_->keeps_file_layout) {
+    weights_->drop_embedding_pages();
+    rows_since_drop_ = 0;
+  }
+}
+
+Cost Engine::step_cost(int64_t n_past, int64_t n_rows, int64_t n_out) const {
+  const StepShape shape{.n_rows = n_rows,
+                        .n_out = n_out,
+                        .kv_tokens = n_past + n_rows,
+                        .attended_pairs = n_rows * n_past + n_rows * (n_rows + 1) / 2};
+  return fathom::step_cost(plan_, shape);
+}
+
+}  // namespace fathom::engine

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loaded model: the file, its weights as packed for a backend, the KV cache, the thread pool and
+// the step. What the machine must have is planned and refused before anything is loaded.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/log.hpp"
+#include "base/thread_pool.hpp"
+#include "cache/gqa/gqa_cache.hpp"
+#include "engine/step_runner.hpp"
+#include "fathom/types.hpp"
+#include "gguf/gguf_file.hpp"
+#include "model/model_config.hpp"
+#include "model/weights.hpp"
+#include "text/tokenizer.hpp"
+
+namespace fathom::engine {
+
+class Engine {
+ public:
+  // Throws Error{bad_file, unsupported, usage, unavailable, out_of_memory}.
+  static std::shared_ptr<Engine> open(const std::string& path, const OpenOptions& options);
+
+  const ModelInfo& info() const { return info_; }
+  const MemoryPlan& memory() const { return memory_; }
+  const ModelConfig& config() const { return config_; }
+  const StepPlan& plan() const { return plan_; }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  int64_t n_ctx() const { return limits_.n_ctx; }
+  const StepLimits& limits() const { return limits_; }
+
+  GqaCache& cache() { return *cache_; }
+  StepRunner& runner() { return *runner_; }
+
+  // One step over the cache; keeps the embedding's mapped pages few.
+  void run(std::span<const StepRow> rows, std::span<const int32_t> out_rows);
+
+  Cost step_cost(int64_t n_past, int64_t n_rows, int64_t n_out) const;
+
+ private:
+  Engine(const std::string& path, const OpenOptions& options);
+  void plan_memory(const OpenOptions& options, const GqaCacheConfig& cache_config);
+  StepRunner::Config runner_config();
+  void describe(const OpenOptions& options);
+
+  gguf::File file_;
+  ModelConfig config_;
+  const Backend* backend_;
+  const CpuKernels* cpu_ = nullptr;
+  std::unique_ptr<ThreadPool> pool_;
+  StepLimits limits_{};
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<GqaCache> cache_;
+  StepPlan plan_;
+  std::unique_ptr<StepRunner> runner_;
+  ModelInfo info_;
+  MemoryPlan memory_;
+  int64_t rows_since_drop_ = 0;
+};
+
+}  // namespace fathom::engine

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decode_step.hpp"
+
+#include "model/blocks/attention_gqa.hpp"
+#include "model/blocks/ffn_swiglu.hpp"
+
+namespace fathom {
+
+void decode_step(const StepContext& step) {
+  const StepBuffers& b = step.buffers;
+  run_op(step, step.ops.embed, "embed", -1, EmbedArgs{step.plan.embed, &step.state, b.x, b.rope});
+  for (int layer = 0; layer < static_cast<int>(step.plan.layers.size()); ++layer) {
+    attention_gqa(step, layer);
+    ffn_swiglu(step, layer);
+  }
+  if (step.state.n_out > 0) head_step(step);
+}
+
+void head_step(const StepContext& step) {
+  const StepBuffers& b = step.buffers;
+  run_op(step, step.ops.norm_head, "norm_head", -1,
+         NormHeadArgs{step.plan.head, &step.state, b.x, b.logits});
+}
+
+}  // namespace fathom

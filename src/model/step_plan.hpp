@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything about a model's step that does not change from step to step: the static arguments of
+// each op, fixed when the model is loaded.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "kernels/op_table.hpp"
+#include "model/model_config.hpp"
+#include "model/weights.hpp"
+
+namespace fathom {
+
+struct LayerPlan {
+  NormQkvRopeAppendArgs::Static qkv;
+  AttnArgs::Static attn;
+  OutProjResidualArgs::Static attn_output;
+  NormGateUpActArgs::Static ffn_front;
+  DownProjResidualArgs::Static ffn_down;
+};
+
+struct StepPlan {
+  EmbedArgs::Static embed;
+  std::vector<LayerPlan> layers;
+  NormHeadArgs::Static head;
+  SampleArgs::Static sample;
+};
+
+struct StepLimits {
+  int64_t max_rows;  // rows of one step
+  int64_t max_out;   // rows of logits of one step
+  int64_t n_ctx;     // tokens of a sequence
+};
+
+// The weights need only be bound; their data pointers are filled by load(), after which the plan
+// is made again.
+StepPlan plan_step(const ModelConfig& config, const Weights& weights, const StepLimits& limits,
+                   const std::function<KvLayerView(int layer)>& kv_layer);
+
+// Scratch that the CPU backend's ops need, the largest of all.
+int64_t workspace_bytes_cpu(const StepPlan& plan);
+
+// Activations of a step, on the device.
+struct StepBuffers {
+  float* x;       // [max_rows, d_model] the residual stream
+  float* rope;    // [max_rows, rope_dim]
+  float* q;       // [max_rows, q_dim]
+  float* attn;    // [max_rows, q_dim]
+  float* h;       // [max_rows, d_ff]
+  float* logits;  // [max_out, vocab_size]
+};
+
+// What the blocks of one step share.
+struct StepContext {
+  ExecContext& exec;
+  const OpTable& ops;
+  const StepPlan& plan;
+  const StepBuffers& buffers;
+  const StepState& state;
+  const StepShape& shape;
+};
+
+// Runs one op inside its scope.
+template <class Args>
+void run_op(const StepContext& step, void (*op)(ExecContext&, const Args&), const char* name,
+            int layer, const Args& args) {
+  const OpScope scope(step.exec.sink, {name, layer},
+                      step.exec.sink ? cost(args.s, step.shape) : Cost{});
+  op(step.exec, args);
+}
+
+// The sum over a step's ops.
+Cost step_cost(const StepPlan& plan, const StepShape& shape);
+
+}  // namespace fathom

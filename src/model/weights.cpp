@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/weights.hpp"
+
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+
+namespace fathom {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+enum class Dim { d_model, q_dim, kv_dim, head_dim, d_ff };
+
+int64_t value_of(Dim dim, const ModelConfig& config) {
+  const std::array<int64_t, 5> values{config.d_model, config.q_dim(), config.kv_dim(),
+                                      config.head_dim, config.d_ff};
+  return values[static_cast<size_t>(dim)];
+}
+
+struct MatrixRow {
+  const char* name;  // after "blk.<layer>."
+  PackedMatrix LayerWeights::*field;
+  Dim rows, cols;
+};
+constexpr MatrixRow kMatrices[] = {
+    {"attn_q.weight", &LayerWeights::attn_q, Dim::q_dim, Dim::d_model},
+    {"attn_k.weight", &LayerWeights::attn_k, Dim::kv_dim, Dim::d_model},
+    {"attn_v.weight", &LayerWeights::attn_v, Dim::kv_dim, Dim::d_model},
+    {"attn_output.weight", &LayerWeights::attn_output, Dim::d_model, Dim::q_dim},
+    {"ffn_gate.weight", &LayerWeights::ffn_gate, Dim::d_ff, Dim::d_model},
+    {"ffn_up.weight", &LayerWeights::ffn_up, Dim::d_ff, Dim::d_model},
+    {"ffn_down.weight", &LayerWeights::ffn_down, Dim::d_model, Dim::d_ff},
+};
+
+struct VectorRow {
+  const char* name;
+  const float* LayerWeights::*field;
+  Dim size;
+  Presence Family::*presence;  // null = required in every family
+};
+constexpr VectorRow kVectors[] = {
+    {"attn_norm.weight", &LayerWeights::attn_norm, Dim::d_model, nullptr},
+    {"ffn_norm.weight", &LayerWeights::ffn_norm, Dim::d_model, nullptr},
+    {"attn_q.bias", &LayerWeights::attn_q_bias, Dim::q_dim, &Family::qkv_bias},
+    {"attn_k.bias", &LayerWeights::attn_k_bias, Dim::kv_dim, &Family::qkv_bias},
+    {"attn_v.bias", &LayerWeights::attn_v_bias, Dim::kv_dim, &Family::qkv_bias},
+    {"attn_q_norm.weight", &LayerWeights::attn_q_norm, Dim::head_dim, &Family::qk_norm},
+    {"attn_k_norm.weight", &LayerWeights::attn_k_norm, Dim::head_dim, &Family::qk_norm},
+    {"attn_output.bias", &LayerWeights::attn_output_bias, Dim::d_model, &Family::output_bias},
+    {"ffn_down.bias", &LayerWeights::ffn_down_bias, Dim::d_model, &Family::ffn_down_bias},
+};
+
+}  // namespace
+
+// Finds tensors, checks them, and notes where each will go.
+class Weights::Binder {
+ public:
+  Binder(Weights& weights, const ModelConfig& config, Activations activations)
+      : weights_(weights), file_(*weights.file_), config_(config), activations_(activations) {}
+
+  const gguf::TensorInfo* find(const std::string& name, Presence presence, int64_t cols,
+                               int64_t rows) {
+    const gguf::TensorInfo* tensor = file_.find_tensor(name);
+    if (!tensor) {
+      if (presence != Presence::required) return nullptr;
+      fail(ErrorCode::bad_file, "{}: tensor '{}' [{}, {}] is missing", file_.path(), name, cols,
+           rows);
+    }
+    if (presence == Presence::absent) return nullptr;  // refused with the other extra tensors
+    const bool right = tensor->dims[0] == static_cast<uint64_t>(cols) &&
+                       tensor->dims[1] == static_cast<uint64_t>(rows) && tensor->dims[2] == 1 &&
+                       tensor->dims[3] == 1;
+    if (!right) {
+      fail(ErrorCode::bad_file,
+           "{}: tensor '{}': found shape [{}, {}, {}, {}], expected [{}, {}] from the "
+           "hyper-parameters",
+           file_.path(), name, tensor->dims[0], tensor->dims[1], tensor->dims[2], tensor->dims[3],
+           cols, rows);
+    }
+    used_.insert(tensor->name);
+    return tensor;
+  }
+
+  void matrix(const gguf::TensorInfo& tensor, int64_t rows, int64_t cols, PackedMatrix& out) {
+    try {
+      out = weights_.backend_->plan_matrix(tensor.dtype(), rows, cols, activations_);
+    } catch (const Error& e) {
+      throw Error(e.code(),
+                  fmt::format("{}: tensor '{}': {}", file_.path(), tensor.name, e.what()));
+    }
+    if (weights_.backend_->keeps_file_layout) {
+      out.data = file_.data(tensor).data();
+      return;
+    }
+    weights_.placements_.push_back({&tensor, &out, nullptr, out.packed_bytes, 0});
+  }
+
+  void vector(const std::string& name, Presence presence, int64_t n, const float*& out) {
+    const gguf::TensorInfo* tensor = find(name, presence, n, 1);
+    if (!tensor) return;
+    if (tensor->dtype() != DType::f32) {
+      fail(ErrorCode::unsupported, "{}: tensor '{}': found type {}, expected F32", file_.path(),
+           name, dtype_info(tensor->dtype()).name);
+    }
+    weights_.placements_.push_back({tensor, nullptr, &out, n * 4, 0});
+  }
+
+  void layer(int index) {
+    LayerWeights& layer = weights_.layers[index];
+    const std::string prefix = fmt::format("blk.{}.", index);
+    for (const MatrixRow& row : kMatrices) {
+      const int64_t rows = value_of(row.rows, config_), cols = value_of(row.cols, config_);
+      matrix(*find(prefix + row.name, Presence::required, cols, rows), rows, cols,
+             layer.*row.field);
+    }
+    for (const VectorRow& row : kVectors) {
+      const Presence presence = row.presence ? config_.family->*row.presence : Presence::required;
+      vector(prefix + row.name, presence, value_of(row.size, config_), layer.*row.field);
+    }
+  }
+
+  // A tensor of a layer that no op reads would be computed in its reference; others may be extras.
+  void judge_unused(const Log& log) const {
+    for (const gguf::TensorInfo& tensor : file_.tensors()) {
+      if (used_.contains(tensor.name) || tensor.name == "rope_freqs.weight" ||
+          tensor.name.ends_with("attn_rot_embd.weight") ||
+          tensor.name.ends_with("rotary_emb.inv_freq")) {
+        continue;
+      }
+      if (tensor.name.starts_with("blk.")) {
+        fail(ErrorCode::unsupported,
+             "{}: tensor '{}' has no place in a {} model of {} layers, and leaving it out could "
+             "change what the model computes",
+             file_.path(), tensor.name, config_.family->architecture, config_.n_layers);
+      }
+      log(LogLevel::warning, "{}: tensor '{}' is not used", file_.path(), tensor.name);
+    }
+  }
+
+ private:
+  Weights& weights_;
+  const gguf::File& file_;
+  const ModelConfig& config_;
+  Activations activations_;
+  std::unordered_set<std::string_view> used_;
+};
+
+std::unique_ptr<Weights> Weights::bind(const gguf::File& file, const ModelConfig& config,
+                                       const Backend& backend, Activations activations,
+                                       const Log& log) {
+  std::unique_ptr<Weights> owner(new Weights(file, backend));
+  Weights& out = *owner;
+  out.layers.resize(config.n_layers);
+  Binder binder(out, config, activations);
+
+  out.embedding_tensor_ =
+      binder.find("token_embd.weight", Presence::required, config.d_model, config.vocab_size);
+  out.embedding_ = file.data(*out.embedding_tensor_).data();
+  const gguf::TensorInfo* head =
+      binder.find("output.weight", Presence::optional, config.d_model, config.vocab_size);
+  binder.matrix(head ? *head : *out.embedding_tensor_, config.vocab_size, config.d_model,
+                out.output);
+  binder.vector("output_norm.weight", Presence::required, config.d_model, out.output_norm);
+  for (int layer = 0; layer < config.n_layers; ++layer) binder.layer(layer);
+  binder.judge_unused(log);
+
+  for (const gguf::TensorInfo& tensor : file.tensors()) {
+    out.n_params_ += static_cast<int64_t>(tensor.n_elems);
+  }
+  for (Placement& placement : out.placements_) {
+    placement.offset = out.packed_bytes_;
+    out.packed_bytes_ += static_cast<int64_t>(round_up(placement.bytes, kAlignment));
+  }
+  return owner;
+}
+
+void Weights::load(ThreadPool& pool, const std::function<void(double)>& progress) {
+  memory_ = make_buffer(*backend_->device, packed_bytes_);
+  // The largest first: while a large tensor is both mapped and packed, little else is in memory.
+  std::stable_sort(placements_.begin(), placements_.end(),
+                   [](const Placement& a, const Placement& b) { return a.bytes > b.bytes; });
+  int64_t done = 0;
+  for (const Placement& placement : placements_) {
+    std::byte* to = memory_.get().data + placement.offset;
+    const std::byte* from = file_->data(*placement.tensor).data();
+    if (placement.matrix) {
+      backend_->pack_matrix(pool, *placement.matrix, from, to);
+      placement.matrix->data = to;
+    } else {
+      backend_->device->copy_to_device(to, from, placement.bytes, nullptr);
+      *placement.vector = reinterpret_cast<const float*>(to);
+    }
+    file_->drop(*placement.tensor);
+    done += placement.bytes;
+    if (progress) progress(static_cast<double>(done) / static_cast<double>(packed_bytes_));
+  }
+  if (progress) progress(1.0);
+  placements_.clear();
+}
+
+}  // namespace fathom
