@@ -27,7 +27,7 @@ LEVELS = {
     "cli": 8,
 }  # fmt: skip
 # Public headers that every level uses; the others belong to api/ and are seen by cli/ and server/.
-BASE_PUBLIC = {f"fathom/{name}.hpp" for name in ("api", "error", "log", "op_scope", "sampling")}
+BASE_PUBLIC = {f"fathom/{name}.hpp" for name in ("api", "error", "log", "op_scope", "sampling", "types")}
 # Lower levels that a folder may not see all the same.
 NEVER = {
     "kernels": {"gguf", "text", "distributed"},

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <array>
 
+#include "backends/cpu/cpu_backend.hpp"
 #include "backends/reference/reference_backend.hpp"
 #include "base/error.hpp"
 #include "device/backend_loader.hpp"
+#include "kernels/common/cpu_kernels.hpp"
 #include "model/file_type.hpp"
+#include "model/vocab.hpp"
 
 namespace fathom::engine {
 namespace {
@@ -18,8 +21,18 @@ constexpr int64_t kDefaultLogitsRows = 8;
 constexpr int64_t kRowsPerDrop = 256;
 
 const Backend& select_backend(const OpenOptions& options) {
-  if (options.backend == reference_backend().name) return reference_backend();
+  for (const Backend* linked : {&cpu_backend(), &reference_backend()}) {
+    if (options.backend == linked->name) return *linked;
+  }
   return load_backend(options.backend, options.backend_dir);
+}
+
+// The instruction set's functions for the CPU backend; null for others.
+const CpuKernels* select_kernels(const Backend& backend, const OpenOptions& options) {
+  if (&backend == &cpu_backend()) return &select_cpu_kernels(options.isa);
+  if (options.isa.empty()) return nullptr;
+  fail(ErrorCode::usage, "isa '{}' is for backend cpu; the backend is {}", options.isa,
+       backend.name);
 }
 
 KvFormat kv_format(KvType type) {
@@ -74,6 +87,7 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
     : file_(gguf::File::open(path)),
       config_(read_model_config(file_)),
       backend_(&select_backend(options)),
+      cpu_(select_kernels(*backend_, options)),
       limits_(choose_limits(config_, options)) {
   const Activations activations =
       options.activations == ActivationType::f32 ? Activations::f32 : Activations::int8;
@@ -82,6 +96,11 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
       config_.head_dim,           limits_.n_ctx,    options.max_sequences,
       options.page_tokens};
   GqaCache::validate(cache_config);
+  tokenizer_ = std::make_unique<text::Tokenizer>(text::Tokenizer::create(vocab_from_gguf(file_)));
+  if (tokenizer_->n_vocab() != config_.vocab_size) {
+    fail(ErrorCode::bad_file, "{}: the vocabulary has {} tokens, the embedding table {} rows", path,
+         tokenizer_->n_vocab(), config_.vocab_size);
+  }
   weights_ = Weights::bind(file_, config_, *backend_, activations, Log(options.log));
   const auto no_cache = [&](int) {
     return KvLayerView{GqaCache::geometry(cache_config), nullptr, nullptr};
@@ -110,7 +129,7 @@ StepRunner::Config Engine::runner_config() {
           .q_dim = config_.q_dim(),
           .rope_dim = config_.rope_dim,
           .vocab_size = config_.vocab_size,
-          .workspace_bytes = workspace_bytes_cpu(plan_.sample),
+          .workspace_bytes = workspace_bytes_cpu(plan_),
           .pool = pool_.get(),
           .cpu = cpu_};
 }
@@ -148,8 +167,10 @@ void Engine::describe(const OpenOptions& options) {
   info_.head_dim = config_.head_dim;
   info_.n_ctx_train = config_.n_ctx_train;
   info_.n_ctx = limits_.n_ctx;
+  info_.bos_token = tokenizer_->bos();
+  info_.eos_token = tokenizer_->eos();
   info_.backend = backend_->name;
-  info_.isa = device.isa;
+  info_.isa = cpu_ ? cpu_->isa : device.isa;
   info_.device = device.name;
   info_.threads = pool_->size();
   info_.kv_type = options.kv_type;

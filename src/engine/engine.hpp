@@ -48,7 +48,7 @@ class Engine {
   gguf::File file_;
   ModelConfig config_;
   const Backend* backend_;
-  const CpuKernels* cpu_ = nullptr;
+  const CpuKernels* cpu_;
   std::unique_ptr<ThreadPool> pool_;
   StepLimits limits_{};
   std::unique_ptr<text::Tokenizer> tokenizer_;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands behind the public classes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/engine.hpp"
+#include "engine/sequence.hpp"
+#include "fathom/fathom.hpp"
+
+namespace fathom {
+
+struct Model::Impl {
+  std::shared_ptr<engine::Engine> engine;
+  std::vector<engine::DecodeBatch::Entry> batch;
+};
+
+struct Sequence::Impl {
+  explicit Impl(std::shared_ptr<engine::Engine> engine) : sequence(std::move(engine)) {}
+  engine::Sequence sequence;
+};
+
+}  // namespace fathom

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public API: thin owners around the engine.
+#include "api/impl.hpp"
+#include "base/error.hpp"
+#include "engine/generate.hpp"
+#include "text/detokenizer.hpp"
+
+namespace fathom {
+
+Model Model::open(const std::string& path, const OpenOptions& options) {
+  auto impl = std::make_shared<Impl>();
+  impl->engine = engine::Engine::open(path, options);
+  return Model(std::move(impl));
+}
+
+Model::Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+const ModelInfo& Model::info() const { return impl_->engine->info(); }
+const MemoryPlan& Model::memory() const { return impl_->engine->memory(); }
+
+std::vector<int32_t> Model::tokenize(std::string_view text, const TokenizeOptions& options) const {
+  return impl_->engine->tokenizer().encode(
+      text, {.add_special = options.add_special, .parse_special = options.parse_special});
+}
+
+std::string Model::detokenize(std::span<const int32_t> tokens, bool special) const {
+  text::Detokenizer detokenizer(impl_->engine->tokenizer(), {.show_control = special});
+  std::string out;
+  for (const int32_t token : tokens) out += detokenizer.push(token);
+  return out + detokenizer.flush();
+}
+
+std::string Model::piece(int32_t token, bool special) const {
+  const text::Tokenizer& tokenizer = impl_->engine->tokenizer();
+  if (!special && tokenizer.is_control(token)) return "";
+  return tokenizer.decode_piece(token);
+}
+
+bool Model::is_end_of_generation(int32_t token) const {
+  return impl_->engine->tokenizer().is_end_of_generation(token);
+}
+
+Sequence Model::sequence() { return Sequence(std::make_unique<Sequence::Impl>(impl_->engine)); }
+
+void Model::step(std::span<const BatchEntry> batch, LogitsMode logits) {
+  std::vector<engine::DecodeBatch::Entry>& entries = impl_->batch;
+  entries.clear();
+  for (const BatchEntry& entry : batch) {
+    if (!entry.sequence) fail(ErrorCode::usage, "a batch entry has no sequence");
+    entries.push_back({&entry.sequence->impl_->sequence, entry.token});
+  }
+  engine::DecodeBatch::step(*impl_->engine, entries, logits);
+}
+
+Cost Model::step_cost(int64_t n_past, int64_t n_rows) const {
+  return impl_->engine->step_cost(n_past, n_rows, 1);
+}
+
+void Model::set_op_scope_sink(OpScopeSink* sink) { impl_->engine->runner().set_sink(sink); }
+
+}  // namespace fathom

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/generate.hpp"
+
+#include <chrono>
+#include <limits>
+
+#include "base/error.hpp"
+#include "text/detokenizer.hpp"
+#include "text/stop_matcher.hpp"
+
+namespace fathom::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Text on its way out: complete UTF-8, held back while it could still be a stop string.
+class TextStream {
+ public:
+  TextStream(const text::Tokenizer& tokenizer, const GenerateOptions& options, std::string& text)
+      : detokenizer_(tokenizer, {.show_control = options.emit_special}),
+        stops_(options.stop),
+        options_(options),
+        text_(text) {}
+
+  // False when a stop string has been met or the caller has had enough.
+  bool push(int32_t token) {
+    ready_.clear();
+    stops_.push(detokenizer_.push(token), ready_);
+    return emit() && !stops_.stopped();
+  }
+  bool flush() {
+    ready_.clear();
+    if (!stops_.push(detokenizer_.flush(), ready_)) stops_.flush(ready_);
+    return emit();
+  }
+  bool stopped_by_string() const { return stops_.stopped(); }
+
+ private:
+  bool emit() {
+    text_ += ready_;
+    return ready_.empty() || !options_.on_text || options_.on_text(ready_);
+  }
+
+  text::Detokenizer detokenizer_;
+  text::StopMatcher stops_;
+  const GenerateOptions& options_;
+  std::string& text_;
+  std::string ready_;
+};
+
+void stop_if_cancelled(const GenerateOptions& options) {
+  if (options.cancel && options.cancel->load(std::memory_order_relaxed)) {
+    fail(ErrorCode::cancelled, "interrupted");
+  }
+}
+
+}  // namespace
+
+GenerateResult generate(Sequence& sequence, std::span<const int32_t> prompt,
+                        const GenerateOptions& options) {
+  validate(options.sampler);
+  const auto start = Clock::now();
+  const text::Tokenizer& tokenizer = sequence.engine().tokenizer();
+  const int64_t limit =
+      options.max_tokens < 0 ? std::numeric_limits<int64_t>::max() : options.max_tokens;
+  GenerateResult result;
+  TextStream stream(tokenizer, options, result.text);
+
+  sequence.prefill(prompt, LogitsMode::last, {}, options.cancel, options.on_prefill);
+  if (sequence.logits().empty()) {
+    fail(ErrorCode::usage, "nothing to continue: the prompt has no tokens");
+  }
+  result.reason = StopReason::max_tokens;
+  while (static_cast<int64_t>(result.tokens.size()) < limit) {
+    stop_if_cancelled(options);
+    const int32_t token = sequence.sample(options.sampler, options.logit_bias);
+    if (result.tokens.empty()) {
+      sequence.stats().first_token_s = std::chrono::duration<double>(Clock::now() - start).count();
+    }
+    if (!options.ignore_end_of_generation && tokenizer.is_end_of_generation(token)) {
+      result.reason = StopReason::end_of_generation;
+      break;
+    }
+    result.tokens.push_back(token);
+    if (!stream.push(token)) {
+      result.reason = stream.stopped_by_string() ? StopReason::stop_string : StopReason::callback;
+      return result;
+    }
+    if (static_cast<int64_t>(result.tokens.size()) == limit) break;
+    if (sequence.remaining() == 0) {
+      result.reason = StopReason::context_full;
+      break;
+    }
+    sequence.step(token);
+  }
+  if (!stream.flush()) result.reason = StopReason::callback;
+  return result;
+}
+
+}  // namespace fathom::engine
