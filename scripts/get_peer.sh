@@ -14,7 +14,9 @@ flags="-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=ON -DLLAM
 cache="${FATHOM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fathom}/peer"
 sdist="$cache/llama_cpp_python-$version.tar.gz"
 source_dir="$cache/llama_cpp_python-$version/vendor/llama.cpp"
-build_dir="$cache/llama.cpp-$version-$(uname -m)"
+# Built for this CPU: a cache that moves to another one must not serve it.
+cpu=$(grep -m1 -E '^(flags|Features)' /proc/cpuinfo | sha256sum | cut -c1-8)
+build_dir="$cache/llama.cpp-$version-$cpu"
 
 fail() { echo "get_peer.sh: $1" >&2; exit "${2:-1}"; }
 

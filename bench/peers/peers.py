@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fathom against llama.cpp: the same file, threads and KV type, in interleaved rounds.
 
-Each round runs every arm (fathom; llama.cpp with flash attention off and on) once per test in random order,
-in blocks of seconds, so that machine noise meets both; only ratios inside a round are compared. Writes one
-raw file per model and the rows of summary.json to bench/results/<machine>/, prints each measure against its
-target, and exits 1 when a target is missed, 4 when a gate says that the figures cannot be trusted.
+Each round runs every arm (fathom; llama.cpp with flash attention off and on) once per test in
+random order, in blocks of seconds, so that machine noise meets both; only ratios inside a round
+are compared. Writes one raw file per model and the rows of summary.json to
+bench/results/<machine>/, prints each measure against its target, and exits 1 when a target is
+missed, 4 when a gate says that the figures cannot be trusted.
 
 Plain Python 3.11, no third-party package, no network: all paths come from flags.
 """
@@ -303,8 +304,8 @@ def main(argv=None):
         gates += model_gates
     failed = [gate for gate in gates if not gate["pass"]]
     for gate in failed:
-        print(f"gate {gate['id']}: found {gate['value']:.1f}, limit {gate['limit']:.1f}: {gate['why']}",
-              file=sys.stderr)
+        print(f"gate {gate['id']}: found {gate['value']:.1f}, limit {gate['limit']:.1f}: "
+              f"{gate['why']}", file=sys.stderr)
     missed = [row for row in all_rows if verdict(row, machine["class"]) == "missed"]
     return 4 if failed else 1 if missed else 0
 

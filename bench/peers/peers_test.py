@@ -111,7 +111,7 @@ class FlowTest(unittest.TestCase):
         (self.folder / "models").mkdir()
         (self.folder / "models" / "smollm2-135m.gguf").write_bytes(b"x" * 10)
         (self.folder / "peer" / "bin").mkdir(parents=True)
-        (self.folder / "peer" / "build_line.txt").write_text("llama.cpp of somewhere (sha256 0)\n...")
+        (self.folder / "peer" / "build_line.txt").write_text("llama.cpp of somewhere (sha256)\n..")
 
     def write_programs(self, fathom_speed, pct=80.0):
         speed = {"fathom": fathom_speed, "fa_off": 10.0, "fa_on": 12.0}
@@ -144,7 +144,7 @@ class FlowTest(unittest.TestCase):
         self.assertAlmostEqual(row["limit"], 90.0)
         self.assertAlmostEqual(row["pct_of_limit"], 80.0)
         self.assertEqual(len(raw["rounds"]["decode_d4096"]), 3)
-        self.assertEqual(raw["peer"]["build"].splitlines()[0], "llama.cpp of somewhere (sha256 0)")
+        self.assertEqual(raw["peer"]["build"].splitlines()[0], "llama.cpp of somewhere (sha256)")
 
     def test_rounds_interleave_all_arms_with_the_same_flags(self):
         self.write_programs(fathom_speed=36.0)
@@ -191,7 +191,8 @@ class FlowTest(unittest.TestCase):
 
 class TargetTest(unittest.TestCase):
     def test_avx2_asks_less_of_prefill_only(self):
-        row = {"model": "smollm2-135m-q4_1", "id": "prefill_512", "ratio": 2.0, "pct_of_limit": None}
+        row = {"model": "smollm2-135m-q4_1", "id": "prefill_512", "ratio": 2.0,
+               "pct_of_limit": None}
         self.assertEqual(peers.verdict(row, "cpu-avx512"), "missed")
         self.assertEqual(peers.verdict(row, "cpu-avx2"), "met")
         row["id"] = "decode_d4096"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where results go and what they carry: machine data, commit, raw files and summary.json.
 
-The form of summary.json is fixed (design of the product): {commit, date, machine, rows: [{id, model, unit,
-ours, peer, peer_value, ratio, ratio_ci, limit, pct_of_limit, raw}]}, one row per model and measure.
+The form of summary.json is fixed (design of the product): {commit, date, machine, rows: [{id,
+model, unit, ours, peer, peer_value, ratio, ratio_ci, limit, pct_of_limit, raw}]}, one row per
+model and measure.
 """
 import datetime
 import json
@@ -54,10 +55,10 @@ def read_or_none(path):
 
 
 def commit_of(folder):
-    """The commit of a checkout, marked when its files differ; a copy without git names it in COMMIT."""
+    """The commit, marked when files differ from it; a copy without git names it in COMMIT."""
     def git(*arguments):
-        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True,
-                              check=True).stdout.strip()
+        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True,
+                              text=True, check=True).stdout.strip()
     try:
         # Results themselves change while they are made; only the rest makes a tree dirty.
         changed = git("status", "--porcelain", "--", ".", ":!bench/results")

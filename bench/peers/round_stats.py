@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics over interleaved rounds: medians of per-round ratios with bootstrap intervals.
 
-A ratio is taken inside a round, where both programs met the same machine noise; the median over rounds and
-its interval (resampling rounds, percentile method, fixed seed) are what a summary may print.
+A ratio is taken inside a round, where both programs met the same machine noise; the median over
+rounds and its interval (resampling rounds, percentile method, fixed seed) are what a summary may
+print.
 """
 import random
 import statistics

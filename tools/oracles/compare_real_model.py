@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real model: Fathom and llama.cpp against the exact logits of the NumPy oracle.
 
-On one text: the same token ids; mean KL to the exact logits over 512 scored tokens and top-1 agreement, where
-Fathom may reach 1.15 times llama.cpp's divergence and, with f32 activations, 1e-6; perplexity over at least
-4,096 scored tokens within 1.5 % of llama.cpp's. Without --fathom only llama.cpp's figures are taken.
+On one text: the same token ids; mean KL to the exact logits over 512 scored tokens and top-1
+agreement, where Fathom may reach 1.15 times llama.cpp's divergence and, with f32 activations,
+1e-6; perplexity over at least 4,096 scored tokens within 1.5 % of llama.cpp's. Without --fathom
+only llama.cpp's figures are taken.
 """
 import argparse
 import pathlib
@@ -69,7 +70,8 @@ class Fathom:
         command = [str(self._program), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
+            raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: "
+                             f"{done.stderr.strip()}")
         return done.stdout
 
     def tokenize(self):
@@ -78,8 +80,9 @@ class Fathom:
     def logits(self, windows, *flags):
         n_ctx, stride, most = windows
         with tempfile.NamedTemporaryFile(suffix=".logits") as file:
-            self._run("perplexity", self._model, self._text, "-c", n_ctx, "--stride", stride, "--chunks",
-                      most, "-t", self._threads, "--save-base", file.name, "-q", *flags)
+            self._run("perplexity", self._model, self._text, "-c", n_ctx, "--stride", stride,
+                      "--chunks", most, "-t", self._threads, "--save-base", file.name, "-q",
+                      *flags)
             return np.array(load_logits(file.name))
 
 
@@ -89,9 +92,9 @@ def gate(gate_id, value, limit, passed, why):
 
 def judge_fathom(fathom, ids, exact, peer):
     """Fathom's figures and its gates. peer: {mean_kl, perplexity} of llama.cpp as shipped."""
+    exactly = ("--activations", "f32", "-ctk", "f32", "-ctv", "f32")
     figures = {"default": kl.compare(exact, fathom.logits(KL_WINDOWS)),
-               "f32": kl.compare(exact, fathom.logits(KL_WINDOWS, "--activations", "f32", "-ctk", "f32",
-                                                      "-ctv", "f32"))}
+               "f32": kl.compare(exact, fathom.logits(KL_WINDOWS, *exactly))}
     targets = targets_of(windows_of(ids, *PERPLEXITY_WINDOWS))
     figures["perplexity"] = perplexity(fathom.logits(PERPLEXITY_WINDOWS), targets)
     own_ids = fathom.tokenize()
@@ -99,12 +102,14 @@ def judge_fathom(fathom, ids, exact, peer):
     top1 = figures["default"]["top1_agreement"]
     off = figures["perplexity"] / peer["perplexity"] - 1.0
     return figures, [
-        gate("token_ids", len(own_ids), len(ids), own_ids == ids, "ids of the text equal llama.cpp's"),
+        gate("token_ids", len(own_ids), len(ids), own_ids == ids,
+             "ids of the text equal llama.cpp's"),
         gate("kl_f32", figures["f32"]["mean_kl"], KL_F32_LIMIT,
              figures["f32"]["mean_kl"] < KL_F32_LIMIT, "mean KL with f32 activations and cache"),
         gate("kl_ratio", kl_ratio, KL_RATIO_LIMIT, kl_ratio <= KL_RATIO_LIMIT,
              "mean KL over llama.cpp's"),
-        gate("top1", top1, TOP1_LIMIT, top1 >= TOP1_LIMIT, "same most likely token as the exact logits"),
+        gate("top1", top1, TOP1_LIMIT, top1 >= TOP1_LIMIT,
+             "same most likely token as the exact logits"),
         gate("perplexity", off, PERPLEXITY_LIMIT, abs(off) <= PERPLEXITY_LIMIT,
              "relative difference from llama.cpp's perplexity"),
     ]
@@ -118,7 +123,8 @@ def measure_peer(peer, ids, exact, threads):
         figures[name] = kl.compare(exact, logits)
         print(f"llama.cpp, {name}: mean KL {figures[name]['mean_kl']:.3e}, top-1 "
               f"{100 * figures[name]['top1_agreement']:.2f} %", flush=True)
-    logits = scored_logits(lambda w: peer.logits(w, threads, **PEER_SETTINGS["default"]), long_windows)
+    shipped = PEER_SETTINGS["default"]
+    logits = scored_logits(lambda w: peer.logits(w, threads, **shipped), long_windows)
     figures["perplexity"] = perplexity(logits, targets_of(long_windows))
     figures["perplexity_tokens"] = len(logits)
     print(f"llama.cpp perplexity {figures['perplexity']:.4f} over {len(logits)} tokens", flush=True)
@@ -128,7 +134,7 @@ def measure_peer(peer, ids, exact, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("--peer-dir", required=True, help="the folder that scripts/get_peer.sh prints")
+    parser.add_argument("--peer-dir", required=True, help="what scripts/get_peer.sh prints")
     parser.add_argument("--fathom", type=pathlib.Path, help="the program to judge")
     parser.add_argument("--text", type=pathlib.Path,
                         default=pathlib.Path("/usr/share/common-licenses/GPL-3"))

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""For each family and rope type: a tiny F32 model run by NumPy and by llama.cpp, max |delta logit| < 1e-3.
+"""For each family and rope type: a tiny F32 model run by NumPy and by llama.cpp, max |delta
+logit| < 1e-3.
 
-Two oracles that share no code agree only when pairing, biases, norms and rope scaling are right. Prints a
-table and, with --json, records it with the versions; exits 1 when a model misses the bound.
+Two oracles that share no code agree only when pairing, biases, norms and rope scaling are right.
+Prints a table and, with --json, records it with the versions; exits 1 when a model misses the
+bound.
 """
 import argparse
 import datetime

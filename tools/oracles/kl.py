@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far logits lie from a base: mean KL(base || other) per token in nats, and top-1 agreement.
 
-Both files hold [n_tokens, vocab_size] logits of the same ids (logits_file.py). With the ids also the
-perplexity of each: row t predicts id t + 1.
+Both files hold [n_tokens, vocab_size] logits of the same ids (logits_file.py). With the ids also
+the perplexity of each: row t predicts id t + 1.
 """
 import argparse
 import json

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logits and token ids from llama.cpp, called through ctypes on its libllama.so.
 
-The peer comes from scripts/get_peer.sh. Structures are passed by value, so their layout below belongs to
-the version in the sdist of llama-cpp-python 0.3.36; `check_layout` refuses a library whose defaults differ.
+The peer comes from scripts/get_peer.sh. Structures are passed by value, so their layout below
+belongs to the version in the sdist of llama-cpp-python 0.3.36; `check_layout` refuses a library
+whose defaults differ.
 """
 import argparse
 import ctypes as ct
@@ -74,8 +75,8 @@ def load_library(peer_dir):
         "llama_model_load_from_file": (ct.c_void_p, [ct.c_char_p, ModelParams]),
         "llama_model_get_vocab": (ct.c_void_p, [ct.c_void_p]),
         "llama_vocab_n_tokens": (ct.c_int32, [ct.c_void_p]),
-        "llama_tokenize": (ct.c_int32, [ct.c_void_p, ct.c_char_p, ct.c_int32, ct.c_void_p, ct.c_int32,
-                                        ct.c_bool, ct.c_bool]),
+        "llama_tokenize": (ct.c_int32, [ct.c_void_p, ct.c_char_p, ct.c_int32, ct.c_void_p,
+                                        ct.c_int32, ct.c_bool, ct.c_bool]),
         "llama_init_from_model": (ct.c_void_p, [ct.c_void_p, ContextParams]),
         "llama_decode": (ct.c_int32, [ct.c_void_p, Batch]),
         "llama_get_logits_ith": (ct.POINTER(ct.c_float), [ct.c_void_p, ct.c_int32]),
@@ -96,8 +97,8 @@ def check_layout(lib):
              m.vocab_only, m.use_extra_bufts, m.no_alloc)
     expected = (512, 2048, 512, 1, -1, -1.0, 1, 1, True, False, 0, None, False, True, False)
     if found != expected:
-        raise SystemExit(f"this libllama.so has other parameter defaults than the version known here:"
-                         f" found {found}, expected {expected}; build the one of scripts/get_peer.sh")
+        raise SystemExit(f"this libllama.so has other defaults than the version known here: found "
+                         f"{found}, expected {expected}; build the one of scripts/get_peer.sh")
 
 
 class LlamaModel:
@@ -129,11 +130,15 @@ class LlamaModel:
         return list(ids[:count])
 
     def logits(self, ids, threads=2, ubatch=512, flash_attn=0, kv_type="f32"):
-        """Logits [n_tokens, vocab_size] of one sequence, `ubatch` tokens a step; flash_attn -1 = auto."""
+        """Logits [n_tokens, vocab_size] of one sequence, `ubatch` tokens a step.
+
+        flash_attn: 0 off, 1 on, -1 as llama.cpp decides.
+        """
         lib = self._lib
         params = lib.llama_context_default_params()
         params.n_ctx = (len(ids) + 255) // 256 * 256
-        params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = ubatch
+        params.n_batch = params.n_ubatch = ubatch
+        params.n_outputs_max = params.n_outputs_max_per_seq = ubatch
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = flash_attn
         params.type_k = params.type_v = KV_TYPES[kv_type]
@@ -166,7 +171,7 @@ def main():
     tokenize.add_argument("-n", type=int, help="only the first N ids")
     logits = commands.add_parser("logits", help="all logits of given ids")
     add_id_arguments(logits)
-    logits.add_argument("--out", required=True, help="logits: .npy, or raw f32 under another suffix")
+    logits.add_argument("--out", required=True, help="logits: .npy, else raw f32")
     logits.add_argument("-t", "--threads", type=int, default=2)
     logits.add_argument("-ub", "--ubatch", type=int, default=512, help="tokens in one step")
     logits.add_argument("-fa", "--flash-attn", type=int, choices=(-1, 0, 1), default=0)

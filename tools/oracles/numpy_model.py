@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole-model oracle in NumPy, float64: llama, qwen2 and qwen3 written from the formula.
 
-Shares no code with the engine: the file is opened and dequantised by PyPI `gguf`. A hyper-parameter or
-tensor that this file does not know is an error, so that agreement cannot come from ignoring the same key.
+Shares no code with the engine: the file is opened and dequantised by PyPI `gguf`.
+A hyper-parameter or tensor that this file does not know is an error, so that agreement cannot come
+from ignoring the same key.
 """
 import argparse
 import dataclasses
@@ -13,7 +14,7 @@ import numpy as np
 
 from logits_file import add_id_arguments, ids_from, save_logits
 
-# pairs: which two elements of a head rotate together. norm = (2j, 2j+1), neox = (j, j + rope_dim/2).
+# Which two elements of a head rotate together: norm (2j, 2j+1), neox (j, j + rope_dim/2).
 PAIRING = {"llama": "norm", "qwen2": "neox", "qwen3": "neox"}
 
 # Keys of the architecture that carry no arithmetic of the forward pass.
@@ -126,8 +127,8 @@ def rope_angles(config, positions, freq_factors):
     if config.rope_scaling == "linear":
         return interpolated, config.rope_attn_factor
 
-    # YaRN (arXiv:2309.00071): pairs that turn more than beta_fast times within the trained context keep
-    # their frequency, those below beta_slow are interpolated, a linear ramp between.
+    # YaRN (arXiv:2309.00071): pairs that turn more than beta_fast times within the trained context
+    # keep their frequency, those below beta_slow are interpolated, a linear ramp between.
     def pair_turning(n_turns):
         return (config.rope_dim * math.log(config.rope_orig_ctx / (n_turns * 2.0 * math.pi))
                 / (2.0 * math.log(base)))
@@ -170,7 +171,7 @@ def causal_attention(q, k, v, query_chunk=512):
 
 
 class Model:
-    """One GGUF file. Tensors are dequantised when used, so memory stays near one layer's weights."""
+    """One GGUF file. Tensors are dequantised when used: memory stays near one layer's weights."""
 
     def __init__(self, path):
         import gguf  # here, so that the formulas above can be tested without it
@@ -227,7 +228,8 @@ class Model:
         x = self.weight("token_embd.weight", rows=ids)
         for layer in range(c.n_layers):
             norm = lambda name: self.weight(f"blk.{layer}.{name}.weight")
-            x = x + self._attention(layer, rms_norm(x, norm("attn_norm"), c.norm_eps), angles, magnitude)
+            normed = rms_norm(x, norm("attn_norm"), c.norm_eps)
+            x = x + self._attention(layer, normed, angles, magnitude)
             x = x + self._ffn(layer, rms_norm(x, norm("ffn_norm"), c.norm_eps))
         x = rms_norm(x, self.weight("output_norm.weight"), c.norm_eps)
         tied = self._find("output.weight") is None
@@ -242,7 +244,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     add_id_arguments(parser)
-    parser.add_argument("--out", required=True, help="logits: .npy, or raw f32 under another suffix")
+    parser.add_argument("--out", required=True, help="logits: .npy, else raw f32")
     args = parser.parse_args()
     logits = Model(args.model).logits(ids_from(args))
     save_logits(args.out, logits)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the oracles: hand-worked values, the committed fixtures, and that each fixture would notice.
+"""Tests of the oracles: hand-worked values, the committed fixtures, and that each fixture would
+notice.
 
 Needs numpy and gguf; without them it exits 77, which ctest shows as skipped.
 """

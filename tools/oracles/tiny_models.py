@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiny F32 GGUF models, one for each family and rope type, the same bytes on every machine.
 
-Weights come from numpy's RandomState (its streams are frozen) and are scaled so that every mechanism
-shows in the logits: attention is far from uniform, biases and norm weights differ from 0 and 1. Written by
-PyPI `gguf` with a byte-level tokenizer, so that other engines load them. All shapes stay small on purpose:
-the files are committed in tests/fixtures with the logits of the NumPy oracle (--fixtures).
+Weights come from numpy's RandomState (its streams are frozen) and are scaled so that every
+mechanism shows in the logits: attention is far from uniform, biases and norm weights differ from
+0 and 1. Written by PyPI `gguf` with a byte-level tokenizer, so that other engines load them. All
+shapes stay small on purpose: the files are committed in tests/fixtures with the logits of the
+NumPy oracle (--fixtures).
 """
 import argparse
 import dataclasses
@@ -74,7 +75,7 @@ def llama3_factors(model):
 
 
 def tensors(model):
-    """(name, array) in file order; each tensor has its own seed, so that adding one moves no other."""
+    """(name, array) in file order; each has its own seed, so that adding one moves no other."""
     def normal(name, *shape, scale=1.0, mean=0.0):
         random = np.random.RandomState(zlib.crc32(f"{model.name}/{name}".encode()))
         return name, (mean + scale * random.standard_normal(shape)).astype(np.float32)
@@ -130,8 +131,8 @@ def write_gguf(model, path):
     writer.add_vocab_size(VOCAB_SIZE)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     for key, value in model.scaling.items():
-        add = {str: writer.add_string, float: writer.add_float32, int: writer.add_uint32}[type(value)]
-        add(f"{model.arch}.rope.scaling.{key}", value)
+        add = {str: writer.add_string, float: writer.add_float32, int: writer.add_uint32}
+        add[type(value)](f"{model.arch}.rope.scaling.{key}", value)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre({"llama": "llama-bpe"}.get(model.arch, "qwen2"))
     merged = [merge.replace(" ", "") for merge in MERGES]
@@ -155,7 +156,8 @@ def expected_logits_text(model, path):
     logits = Model(path).logits(FIXTURE_IDS)
     rows = ",\n".join(json.dumps([float(f"{x:.7g}") for x in row]) for row in logits)
     return (f'{{"model": "{model.name}.gguf", "maker": "tools/oracles/tiny_models.py --fixtures",\n'
-            f'"vocab_size": {VOCAB_SIZE}, "ids": {json.dumps(FIXTURE_IDS)},\n"logits": [\n{rows}\n]}}\n')
+            f'"vocab_size": {VOCAB_SIZE}, "ids": {json.dumps(FIXTURE_IDS)},\n'
+            f'"logits": [\n{rows}\n]}}\n')
 
 
 def main():
@@ -168,7 +170,8 @@ def main():
         path = args.folder / f"{model.name}.gguf"
         write_gguf(model, path)
         if args.fixtures:
-            (args.folder / f"{model.name}.logits.json").write_text(expected_logits_text(model, path))
+            text = expected_logits_text(model, path)
+            (args.folder / f"{model.name}.logits.json").write_text(text)
         print(f"{path} {path.stat().st_size} bytes")
 
 
