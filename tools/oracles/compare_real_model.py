@@ -8,6 +8,7 @@ agreement, where Fathom may reach 1.15 times llama.cpp's divergence and, with f3
 only llama.cpp's figures are taken.
 """
 import argparse
+import json
 import pathlib
 import platform
 import subprocess
@@ -52,14 +53,13 @@ def scored_logits(logits_of, windows):
     return np.concatenate([logits_of(ids)[score_from:-1] for ids, score_from in windows])
 
 
-def targets_of(windows):
-    return np.concatenate([ids[score_from + 1:] for ids, score_from in windows])
-
-
-def perplexity(logits, targets):
-    nll = [-kl.log_softmax(logits[rows])[np.arange(rows.stop - rows.start), targets[rows]]
-           for rows in kl.in_chunks(len(logits))]
-    return float(np.exp(np.concatenate(nll).mean()))
+def perplexity(logits_of, windows):
+    """(perplexity, scored tokens); one window of logits in memory at a time."""
+    nll = []
+    for ids, score_from in windows:
+        nll.append(kl.negative_log_likelihood(logits_of(ids), ids, first=score_from))
+    nll = np.concatenate(nll)
+    return float(np.exp(nll.mean())), len(nll)
 
 
 class Fathom:
@@ -77,13 +77,18 @@ class Fathom:
     def tokenize(self):
         return parse_ids(self._run("tokenize", self._model, "-f", self._text, "--ids"))
 
-    def logits(self, windows, *flags):
+    def _perplexity(self, windows, *flags):
         n_ctx, stride, most = windows
+        return self._run("perplexity", self._model, self._text, "-c", n_ctx, "--stride", stride,
+                         "--chunks", most, "-t", self._threads, "--json", "-q", *flags)
+
+    def logits(self, windows, *flags):
         with tempfile.NamedTemporaryFile(suffix=".logits") as file:
-            self._run("perplexity", self._model, self._text, "-c", n_ctx, "--stride", stride,
-                      "--chunks", most, "-t", self._threads, "--save-base", file.name, "-q",
-                      *flags)
+            self._perplexity(windows, "--save-base", file.name, *flags)
             return np.array(load_logits(file.name))
+
+    def perplexity(self, windows):
+        return json.loads(self._perplexity(windows))["summary"]
 
 
 def gate(gate_id, value, limit, passed, why):
@@ -91,14 +96,17 @@ def gate(gate_id, value, limit, passed, why):
 
 
 def judge_fathom(fathom, ids, exact, peer):
-    """Fathom's figures and its gates. peer: {mean_kl, perplexity} of llama.cpp as shipped."""
+    """Fathom's figures and its gates; peer holds the figures of llama.cpp."""
     exactly = ("--activations", "f32", "-ctk", "f32", "-ctv", "f32")
     figures = {"default": kl.compare(exact, fathom.logits(KL_WINDOWS)),
                "f32": kl.compare(exact, fathom.logits(KL_WINDOWS, *exactly))}
-    targets = targets_of(windows_of(ids, *PERPLEXITY_WINDOWS))
-    figures["perplexity"] = perplexity(fathom.logits(PERPLEXITY_WINDOWS), targets)
+    summary = fathom.perplexity(PERPLEXITY_WINDOWS)
+    if summary["scored_tokens"] != peer["perplexity_tokens"]:
+        raise SystemExit(f"fathom scored {summary['scored_tokens']} tokens, expected "
+                         f"{peer['perplexity_tokens']}: the windows differ")
+    figures["perplexity"] = summary["perplexity"]
     own_ids = fathom.tokenize()
-    kl_ratio = figures["default"]["mean_kl"] / peer["mean_kl"]
+    kl_ratio = figures["default"]["mean_kl"] / peer["default"]["mean_kl"]
     top1 = figures["default"]["top1_agreement"]
     off = figures["perplexity"] / peer["perplexity"] - 1.0
     return figures, [
@@ -124,10 +132,10 @@ def measure_peer(peer, ids, exact, threads):
         print(f"llama.cpp, {name}: mean KL {figures[name]['mean_kl']:.3e}, top-1 "
               f"{100 * figures[name]['top1_agreement']:.2f} %", flush=True)
     shipped = PEER_SETTINGS["default"]
-    logits = scored_logits(lambda w: peer.logits(w, threads, **shipped), long_windows)
-    figures["perplexity"] = perplexity(logits, targets_of(long_windows))
-    figures["perplexity_tokens"] = len(logits)
-    print(f"llama.cpp perplexity {figures['perplexity']:.4f} over {len(logits)} tokens", flush=True)
+    figures["perplexity"], figures["perplexity_tokens"] = perplexity(
+        lambda w: peer.logits(w, threads, **shipped), long_windows)
+    print(f"llama.cpp perplexity {figures['perplexity']:.4f} over {figures['perplexity_tokens']} "
+          f"tokens", flush=True)
     return figures
 
 
@@ -154,10 +162,8 @@ def main():
         "windows": {"kl": KL_WINDOWS, "perplexity": PERPLEXITY_WINDOWS}, "llama.cpp": peer_figures}
     gates = []
     if args.fathom:
-        bound = {"mean_kl": peer_figures["default"]["mean_kl"],
-                 "perplexity": peer_figures["perplexity"]}
         fathom = Fathom(args.fathom, args.model, args.text, args.threads)
-        result["fathom"], gates = judge_fathom(fathom, ids, exact, bound)
+        result["fathom"], gates = judge_fathom(fathom, ids, exact, peer_figures)
         result["gates"] = gates
         for g in gates:
             print(f"{g['id']:10} {g['value']:.4g} limit {g['limit']:.4g}: "

@@ -20,6 +20,7 @@ except ImportError as error:
     print(f"skipped: {error}; install numpy and gguf==0.19.0 into .venv")
     sys.exit(77)
 
+import compare_real_model
 import kl
 import logits_file
 import numpy_model
@@ -155,6 +156,19 @@ class KlTest(unittest.TestCase):
         found = kl.compare(base, other)
         self.assertAlmostEqual(found["mean_kl"], 0.5 * math.log(2.0) / 2 + 0.25 * math.log(2 / 3))
         self.assertEqual(found["top1_agreement"], 0.5)
+
+    def test_windows_score_their_last_stride_predictions(self):
+        windows = compare_real_model.windows_of(list(range(11)), 4, 2, 3)
+        self.assertEqual(windows, [([0, 1, 2, 3], 1), ([2, 3, 4, 5], 1), ([4, 5, 6, 7], 1)])
+        # A model that gives the right next id 3/4 at even places and 1/4 at odd ones, of 12 ids.
+        def logits_of(ids):
+            rows = np.zeros((len(ids), 12))
+            rows[np.arange(len(ids)), np.array(ids) + 1] = [np.log(33 if i % 2 == 0 else 11 / 3)
+                                                            for i in ids]
+            return rows
+        value, count = compare_real_model.perplexity(logits_of, windows)
+        self.assertEqual(count, 6)  # predictions of 2, 3 | 4, 5 | 6, 7
+        self.assertAlmostEqual(value, math.sqrt(4.0 * 4.0 / 3.0))
 
     def test_perplexity_by_hand(self):
         logits = np.log(np.array([[0.5, 0.5], [0.125, 0.875], [1e-9, 1.0]]))
