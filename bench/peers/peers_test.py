@@ -27,13 +27,19 @@ with open({log!r}, "a") as log:
 if "run" in args or "completion" in sys.argv[0]:
     sys.stdout.write("x")
 elif "inspect" in args:
-    print(json.dumps({{"summary": {{"weight_bytes": 100 << 20, "cache_bytes": 20 << 20}}}}))
+    print(json.dumps({{"summary": {{"tensor_bytes": 100 << 20, "cache": {{"bytes": 20 << 20}}}}}}))
 else:
     key = "fathom" if "bench" in args else "fa_" + args[args.index("-fa") + 1]
     scale = 10 if flag("-p") else 2 if flag("-d") == 0 else 1
-    print(json.dumps([{{"n_prompt": flag("-p"), "n_gen": flag("-n"), "n_depth": flag("-d"),
-                        "samples_ts": [scale * SPEED[key] * f for f in (0.9, 1.0, 1.2)],
-                        "pct_of_peak": {pct}}}]))
+    rows = [{{"n_prompt": flag("-p"), "n_gen": flag("-n"), "n_depth": flag("-d"),
+             "samples_ts": [scale * SPEED[key] * f for f in (0.9, 1.0, 1.2)],
+             "pct_of_peak": {pct}}}]
+    if key == "fathom":
+        ok = {pct} < 103
+        gates = [{{"id": "ceiling", "pass": ok, "why": "w"}}]
+        print(json.dumps({{"gates": gates, "summary": {{"rows": rows}}}}))
+        sys.exit(0 if ok else 4)
+    print(json.dumps(rows))
 """
 
 
@@ -155,7 +161,7 @@ class FlowTest(unittest.TestCase):
             arms = sorted((call[0], call[call.index("-fa") + 1] if "-fa" in call else "")
                           for call in calls[begin:begin + 3])
             self.assertEqual(arms, [("fathom", ""), ("llama-bench", "off"), ("llama-bench", "on")])
-        shared = {tuple(call[call.index("-p"):]) for call in calls}
+        shared = {tuple(call[call.index("-p"):call.index("-ctv") + 2]) for call in calls}
         self.assertEqual(len(shared), 1)
 
     def test_a_missed_target_is_exit_1(self):
@@ -187,6 +193,21 @@ class FlowTest(unittest.TestCase):
         (self.folder / "fathom").write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
         with self.assertRaisesRegex(SystemExit, "ended with 3: broken"):
             self.run_main("decode_d0")
+
+
+class GateTest(unittest.TestCase):
+    def gates(self, gate_id, passes):
+        rounds = [{"blocks": [{"gates": [{"id": gate_id, "pass": p, "why": "w"}]}]} for p in passes]
+        gate, = peers.gates_of("decode_d0", rounds)
+        return gate["pass"]
+
+    def test_a_noisy_ceiling_round_is_forgiven_but_not_most(self):
+        self.assertTrue(self.gates("ceiling", [True, False, True]))
+        self.assertFalse(self.gates("ceiling", [False, False, True]))
+
+    def test_any_other_gate_fails_with_one_round(self):
+        self.assertFalse(self.gates("output_hash", [True, False, True]))
+        self.assertTrue(self.gates("output_hash", [True, True, True]))
 
 
 class TargetTest(unittest.TestCase):
