@@ -36,10 +36,30 @@ void set_d(Block& b, const Scales& s, uint64_t extra) { b.d = s.d[pick(extra)]; 
 
 void finish(BlockQ4_0& b, const Scales& s, uint64_t extra) { set_d(b, s, extra); }
 void finish(BlockQ5_0& b, const Scales& s, uint64_t extra) { set_d(b, s, extra); }
-void finish(BlockQ3_K& b, const Scales& s, uint64_t extra) { set_d(b, s, extra); }
-void finish(BlockQ6_K& b, const Scales& s, uint64_t extra) { set_d(b, s, extra); }
 void finish(BlockIQ4_NL& b, const Scales& s, uint64_t extra) { set_d(b, s, extra); }
-void finish(BlockIQ4_XS& b, const Scales& s, uint64_t extra) { set_d(b, s, extra); }
+
+// Sub-scales are kept in the upper half of their range, like a quantiser's: rows of one matrix
+// then differ little in norm.
+void finish(BlockQ6_K& b, const Scales& s, uint64_t extra) {
+  for (int half = 0; half < 2; ++half) {  // a magnitude 64-127 and a sign, eight at a time
+    const uint64_t random = load64(reinterpret_cast<const uint8_t*>(b.scales) + 8 * half);
+    const uint64_t magnitude = (random & 0x3f3f3f3f3f3f3f3fu) | 0x4040404040404040u;
+    const uint64_t negative = (random >> 7) & 0x0101010101010101u;
+    const uint64_t mask = negative * 255;
+    store64(reinterpret_cast<uint8_t*>(b.scales) + 8 * half, (magnitude ^ mask) + negative);
+  }
+  set_d(b, s, extra);
+}
+
+// The top two bits of each 6-bit sub-scale equal: -32..-17 or 16..31 once 32 is subtracted.
+void finish(BlockQ3_K& b, const Scales& s, uint64_t extra) {
+  for (int i = 8; i < 12; ++i) b.scales[i] = static_cast<uint8_t>((b.scales[i] & 0x55) * 3);
+  set_d(b, s, extra);
+}
+void finish(BlockIQ4_XS& b, const Scales& s, uint64_t extra) {
+  b.scales_h = static_cast<uint16_t>((b.scales_h & 0x5555) * 3);
+  set_d(b, s, extra);
+}
 
 void finish(BlockQ4_1& b, const Scales& s, uint64_t extra) {
   set_d(b, s, extra);
@@ -151,7 +171,7 @@ constexpr double kQ4Square =
     kSubScaleSquare * mean_square(0, 15, 7.5) + 7.5 * 7.5 * kTwoBitDifference;
 constexpr double kQ5Square =
     kSubScaleSquare * mean_square(0, 31, 15.5) + 15.5 * 15.5 * kTwoBitDifference;
-constexpr double kSigned6 = mean_square(-32, 31);  // sub-scales of Q3_K and IQ4_XS, codes of Q6_K
+constexpr double kSigned6Square = (mean_square(-32, -17) + mean_square(16, 31)) / 2;
 
 using Fill = void (*)(const WordStream&, const Scales&, int64_t, int64_t, std::byte*);
 struct Row {
@@ -170,12 +190,12 @@ constexpr std::array kTable = {
     Row{DType::q5_1, fill_blocks<BlockQ5_1>, mean_square(0, 31, 15.5), -15.5},
     Row{DType::q8_0, fill_blocks<BlockQ8_0>, kQ8Square, 0},
     Row{DType::q2_k, fill_blocks<BlockQ2_K>, kQ2Square, 1.5},
-    Row{DType::q3_k, fill_blocks<BlockQ3_K>, kSigned6* mean_square(-4, 3), 0},
+    Row{DType::q3_k, fill_blocks<BlockQ3_K>, kSigned6Square* mean_square(-4, 3), 0},
     Row{DType::q4_k, fill_blocks<BlockQ4_K>, kQ4Square, 7.5},
     Row{DType::q5_k, fill_blocks<BlockQ5_K>, kQ5Square, 15.5},
-    Row{DType::q6_k, fill_blocks<BlockQ6_K>, mean_square(-128, 127) * kSigned6, 0},
+    Row{DType::q6_k, fill_blocks<BlockQ6_K>, mean_square(64, 127) * mean_square(-32, 31), 0},
     Row{DType::iq4_nl, fill_blocks<BlockIQ4_NL>, mean_square(kIq4Values), 0},
-    Row{DType::iq4_xs, fill_blocks<BlockIQ4_XS>, mean_square(kIq4Values) * kSigned6, 0},
+    Row{DType::iq4_xs, fill_blocks<BlockIQ4_XS>, kSigned6Square* mean_square(kIq4Values), 0},
     Row{DType::mxfp4, fill_blocks<BlockMXFP4>, 0, 0},
 };
 
