@@ -118,6 +118,7 @@ void BpeEncoder::encode_word(std::string_view word, size_t offset, SymbolMerger&
     }
   }
   merger.symbols.clear();
+  merger.symbols.reserve(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
     merger.symbols.push_back({vocabulary_.byte_ids[static_cast<uint8_t>(word[i])],
                               static_cast<uint32_t>(i),

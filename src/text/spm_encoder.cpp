@@ -32,6 +32,7 @@ void SpmEncoder::encode(std::string_view text, size_t begin, size_t end, bool ad
   std::string marked;
   std::vector<size_t> ends;  // per symbol: where its character ends in `text`
   SymbolMerger merger;
+  merger.symbols.reserve(end - begin + 1);
   const auto add = [&](std::string_view character, size_t text_end) {
     merger.symbols.push_back({vocabulary_.find_text(character),
                               static_cast<uint32_t>(marked.size()),
