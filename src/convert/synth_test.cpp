@@ -76,6 +76,26 @@ TEST(Synth, TinyShapesAreBelowAMegabyteAndOpen) {
   }
 }
 
+TEST(Synth, ShapesHaveThePublishedParameterCounts) {
+  struct Published {
+    const char* shape;
+    uint64_t n_params;
+  };
+  for (const auto& [shape, n_params] :
+       {Published{"smollm2-135m", 134'515'008}, Published{"qwen2.5-0.5b", 494'032'768},
+        Published{"qwen2.5-7b", 7'615'616'512},
+        Published{"llama-3.1-8b", 8'030'261'248 + 64},  // rope_freqs
+        Published{"qwen3-8b", 8'190'735'360}}) {
+    uint64_t sum = 0;
+    for (const SynthTensor& tensor : plan_synth(tiny(shape, "f16")).tensors) {
+      uint64_t n_elems = 1;
+      for (const uint64_t dim : tensor.dims) n_elems *= dim;
+      sum += n_elems;
+    }
+    EXPECT_EQ(sum, n_params) << shape;
+  }
+}
+
 TEST(Synth, EveryTypeCanBeWrittenPure) {
   for (const DTypeInfo& info : all_dtypes()) {
     SCOPED_TRACE(info.name);
