@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bits of the logits do not depend on how the work was cut: hashes over 256 teacher-forced
+// tokens are equal for every chunk size, thread count, cache form, batch position and, on the CPU,
+// instruction set.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/support/engines.hpp"
+#include "tests/support/tiny_synth.hpp"
+
+namespace fathom::test {
+namespace {
+
+constexpr int64_t kTokens = 256;
+
+struct SynthModel {
+  const char *shape, *type;
+};
+constexpr SynthModel kModels[] = {{"tiny-kquant", "q4_k_m"},
+                                  {"tiny-llama3", "q4_1"},
+                                  {"tiny-qwen2", "q8_0"},
+                                  {"tiny-qwen3", "f16"}};
+
+using Hashes = std::vector<uint64_t>;
+
+std::vector<int32_t> teacher(const engine::Engine& engine, int64_t n = kTokens) {
+  return teacher_tokens(n, engine.info().vocab_size);
+}
+
+Hashes prefill_all(const std::string& path, const OpenOptions& options) {
+  const auto engine = engine::Engine::open(path, options);
+  engine::Sequence sequence(engine);
+  return prefill_hashes(sequence, teacher(*engine));
+}
+
+Hashes decode_all(const std::string& path, const OpenOptions& options) {
+  const auto engine = engine::Engine::open(path, options);
+  engine::Sequence sequence(engine);
+  return decode_hashes(sequence, teacher(*engine));
+}
+
+class Invariance : public testing::TestWithParam<std::tuple<SynthModel, Target>> {
+ protected:
+  void SetUp() override {
+    const auto& [model, target] = GetParam();
+    path_ = tiny_synth(model.shape, model.type);
+    options_ = options_for(target);
+    // Instruction sets share one expectation; the reference backend has its own.
+    Hashes& known = expected_[path_ + options_.backend];
+    if (known.empty()) known = decode_all(path_, options_);
+    ASSERT_EQ(known.size(), static_cast<size_t>(kTokens));
+    ASSERT_NE(known[0], known[1]) << "the logits do not depend on the token";
+  }
+  const Hashes& expected() const { return expected_.at(path_ + options_.backend); }
+
+  std::string path_;
+  OpenOptions options_;
+
+ private:
+  static inline std::map<std::string, Hashes> expected_;
+};
+
+TEST_P(Invariance, DecodeInstructionSetAndRerun) {
+  EXPECT_EQ(decode_all(path_, options_), expected());
+}
+
+TEST_P(Invariance, PrefillChunks) {
+  for (const int chunk : {1, 3, 16, 512}) {
+    options_.n_ubatch = chunk;
+    EXPECT_EQ(prefill_all(path_, options_), expected()) << "chunk " << chunk;
+  }
+}
+
+TEST_P(Invariance, RowsOfLogits) {
+  for (const int rows : {1, 5, 300}) {
+    options_.max_logits_rows = rows;
+    EXPECT_EQ(prefill_all(path_, options_), expected()) << rows << " rows of logits";
+  }
+}
+
+TEST_P(Invariance, Threads) {
+  for (const int threads : {1, 3}) {
+    options_.threads = threads;
+    EXPECT_EQ(prefill_all(path_, options_), expected()) << threads << " threads";
+  }
+}
+
+TEST_P(Invariance, Capacity) {
+  for (const int64_t n_ctx : {256, 1000, 4096}) {
+    options_.n_ctx = n_ctx;
+    EXPECT_EQ(prefill_all(path_, options_), expected()) << "context " << n_ctx;
+  }
+}
+
+TEST_P(Invariance, Pages) {
+  for (const int page_tokens : {16, 64, 256}) {
+    options_.page_tokens = page_tokens;
+    EXPECT_EQ(prefill_all(path_, options_), expected()) << "pages of " << page_tokens;
+  }
+}
+
+// Three sequences in every step; the watched one sits in each place in turn, its mates are deeper,
+// shallower, and of other tokens. Pages of 16 make their pages interleave.
+TEST_P(Invariance, BatchPosition) {
+  constexpr int64_t kSteps = 64;
+  options_.max_sequences = 3;
+  options_.page_tokens = 16;
+  const Hashes first(expected().begin(), expected().begin() + kSteps);
+  const auto engine = engine::Engine::open(path_, options_);
+  const std::vector<int32_t> tokens = teacher(*engine, kSteps);
+  for (int place = 0; place < 3; ++place) {
+    engine::Sequence watched(engine), deep(engine), shallow(engine);
+    deep.prefill(teacher_tokens(70, engine->info().vocab_size), LogitsMode::skip);
+    Hashes found;
+    for (int64_t i = 0; i < kSteps; ++i) {
+      std::vector<engine::DecodeBatch::Entry> batch{{&deep, tokens[kSteps - 1 - i]},
+                                                    {&shallow, tokens[i / 2]}};
+      batch.insert(batch.begin() + place, {&watched, tokens[i]});
+      engine::DecodeBatch::step(*engine, batch, LogitsMode::last);
+      found.push_back(engine::logits_hash(watched.logits()));
+    }
+    EXPECT_EQ(found, first) << "place " << place;
+  }
+}
+
+TEST_P(Invariance, TruncateAndGoOn) {
+  options_.page_tokens = 16;
+  const auto engine = engine::Engine::open(path_, options_);
+  const std::vector<int32_t> tokens = teacher(*engine);
+  engine::Sequence sequence(engine);
+  // What is forgotten was other text.
+  sequence.prefill(std::span(tokens).first(50), LogitsMode::skip);
+  sequence.prefill(std::span(tokens).first(120), LogitsMode::skip);
+  sequence.truncate(50);
+  const Hashes rest = prefill_hashes(sequence, std::span(tokens).subspan(50));
+  EXPECT_EQ(rest, Hashes(expected().begin() + 50, expected().end()));
+}
+
+// The other cache formats change the logits, but prefill and decode still agree.
+TEST_P(Invariance, KvFormats) {
+  for (const KvType type : {KvType::f32, KvType::bf16, KvType::q8_0}) {
+    options_.kv_type = type;
+    const auto engine = engine::Engine::open(path_, options_);
+    const std::vector<int32_t> tokens = teacher(*engine, 100);
+    Hashes decoded;
+    {
+      engine::Sequence sequence(engine);
+      decoded = decode_hashes(sequence, tokens);
+    }
+    engine::Sequence sequence(engine);
+    EXPECT_EQ(prefill_hashes(sequence, tokens), decoded) << static_cast<int>(type);
+    EXPECT_NE(decoded, Hashes(expected().begin(), expected().begin() + 100));
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<std::tuple<SynthModel, Target>>& info) {
+  const auto& [model, target] = info.param;
+  std::string name =
+      std::string(model.shape) + "_" + model.type + "_" + target.backend + target.isa;
+  std::erase(name, '-');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Invariance,
+                         testing::Combine(testing::ValuesIn(kModels),
+                                          testing::ValuesIn(all_targets())),
+                         test_name);
+
+}  // namespace
+}  // namespace fathom::test

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a sequence, a batch and generate() promise: limits, errors that change nothing, costs,
+// no allocation inside a step.
+#include "engine/sequence.hpp"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "base/error.hpp"
+#include "engine/generate.hpp"
+#include "tests/support/allocation_counter.hpp"
+#include "tests/support/engines.hpp"
+
+namespace fathom::test {
+namespace {
+
+using engine::DecodeBatch;
+using engine::Engine;
+using testing::HasSubstr;
+
+Target best_cpu() { return cpu_targets().front(); }
+
+std::shared_ptr<Engine> open_tiny(const std::string& name, OpenOptions options) {
+  return Engine::open(fixture(name + ".gguf"), options);
+}
+std::shared_ptr<Engine> open_tiny(const std::string& name = "llama_plain") {
+  return open_tiny(name, options_for(best_cpu()));
+}
+
+template <class Fn>
+std::string error_of(ErrorCode code, Fn fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return "no error";
+}
+
+TEST(Sequence, PromptLongerThanTheContextIsAnErrorThatChangesNothing) {
+  OpenOptions options = options_for(best_cpu());
+  options.n_ctx = 20;
+  options.n_ubatch = 8;
+  const auto engine = open_tiny("llama_plain", options);
+  engine::Sequence sequence(engine);
+  sequence.prefill(teacher_tokens(5, 260), LogitsMode::last);
+  const std::vector<int32_t> before(sequence.tokens().begin(), sequence.tokens().end());
+  EXPECT_THAT(error_of(ErrorCode::usage,
+                       [&] { sequence.prefill(teacher_tokens(16, 260), LogitsMode::last); }),
+              HasSubstr("16 tokens do not fit: the context holds 20, of which 5 are used"));
+  EXPECT_THAT(sequence.tokens(), testing::ElementsAreArray(before));
+  EXPECT_FALSE(sequence.logits().empty());
+  sequence.prefill(teacher_tokens(15, 260), LogitsMode::last);
+  EXPECT_EQ(sequence.remaining(), 0);
+  error_of(ErrorCode::usage, [&] { sequence.step(1); });
+  EXPECT_EQ(sequence.size(), 20);
+}
+
+TEST(Sequence, RefusesTokensOutsideTheVocabulary) {
+  const auto engine = open_tiny();
+  engine::Sequence sequence(engine);
+  for (const int32_t token : {-1, 260}) {
+    EXPECT_THAT(error_of(ErrorCode::usage, [&] { sequence.step(token); }), HasSubstr("260"));
+    EXPECT_THAT(error_of(ErrorCode::usage,
+                         [&] {
+                           sequence.prefill({&token, 1}, LogitsMode::skip);
+                         }),
+                HasSubstr("260"));
+  }
+  EXPECT_EQ(sequence.size(), 0);
+}
+
+TEST(Sequence, LogitsBelongToTheNewestStepOnly) {
+  OpenOptions options = options_for(best_cpu());
+  options.max_sequences = 2;
+  const auto engine = open_tiny("llama_plain", options);
+  engine::Sequence a(engine), b(engine);
+  a.step(1);
+  EXPECT_EQ(a.logits().size(), 260u);
+  b.step(2);
+  EXPECT_TRUE(a.logits().empty());
+  EXPECT_THAT(error_of(ErrorCode::usage, [&] { a.sample({}, {}); }), HasSubstr("no logits"));
+  b.step(3, LogitsMode::skip);
+  EXPECT_TRUE(b.logits().empty());
+  error_of(ErrorCode::usage, [&] { engine::Sequence third(engine); });
+}
+
+TEST(Sequence, BatchesRefuseDoublesAndStrangers) {
+  OpenOptions options = options_for(best_cpu());
+  options.max_sequences = 2;
+  const auto engine = open_tiny("llama_plain", options), other = open_tiny("llama_plain", options);
+  engine::Sequence a(engine), stranger(other);
+  const std::vector<DecodeBatch::Entry> twice{{&a, 1}, {&a, 2}}, mixed{{&a, 1}, {&stranger, 2}};
+  error_of(ErrorCode::usage, [&] { DecodeBatch::step(*engine, twice, LogitsMode::last); });
+  error_of(ErrorCode::usage, [&] { DecodeBatch::step(*engine, mixed, LogitsMode::last); });
+  EXPECT_EQ(a.size(), 0);
+}
+
+TEST(Sequence, CancelStopsBetweenChunksAndKeepsWhatWasDone) {
+  OpenOptions options = options_for(best_cpu());
+  options.n_ubatch = 4;
+  const auto engine = open_tiny("llama_plain", options);
+  engine::Sequence sequence(engine);
+  std::atomic<bool> cancel{false};
+  const auto stop_after_two = [&](int64_t done, int64_t) { cancel = done >= 8; };
+  error_of(ErrorCode::cancelled, [&] {
+    sequence.prefill(teacher_tokens(40, 260), LogitsMode::last, {}, &cancel, stop_after_two);
+  });
+  EXPECT_EQ(sequence.size(), 8);
+  EXPECT_EQ(engine->cache().length(0), 8);
+  sequence.step(1);
+  EXPECT_EQ(sequence.size(), 9);
+}
+
+TEST(Sequence, AStepAllocatesNothing) {
+  for (const int page_tokens : {0, 16}) {
+    OpenOptions options = options_for(best_cpu());
+    options.page_tokens = page_tokens;
+    const auto engine = open_tiny("qwen3_qk_norm", options);
+    engine::Sequence sequence(engine);
+    SamplerParams params;
+    params.temperature = 0.8f;
+    params.top_k = 20;
+    params.top_p = 0.9f;
+    params.repeat_penalty = 1.1f;
+    sequence.prefill(teacher_tokens(5, 260), LogitsMode::last);
+    sequence.step(sequence.sample(params, {}));
+    const int64_t before = allocation_count();
+    for (int i = 0; i < 100; ++i) sequence.step(sequence.sample(params, {}));
+    EXPECT_EQ(allocation_count() - before, 0) << "pages of " << page_tokens;
+  }
+}
+
+// Costs name the file's bytes: every tensor once, of the embedding one row, unless the head is
+// tied to it; and the cache's bytes by its own formula.
+TEST(Cost, AStepReadsTheFilesBytes) {
+  for (const std::string& name : tiny_models()) {
+    const auto engine = open_tiny(name);
+    const gguf::File file = gguf::File::open(fixture(name + ".gguf"));
+    int64_t expected = static_cast<int64_t>(file.tensor_bytes());
+    const gguf::TensorInfo& embedding = *file.find_tensor("token_embd.weight");
+    const int64_t row = static_cast<int64_t>(embedding.bytes) / engine->info().vocab_size;
+    expected += row;
+    if (file.find_tensor("output.weight")) expected -= static_cast<int64_t>(embedding.bytes);
+    // Read when the model is opened, not in a step.
+    if (const auto* divisors = file.find_tensor("rope_freqs.weight")) {
+      expected -= static_cast<int64_t>(divisors->bytes);
+    }
+    EXPECT_EQ(engine->step_cost(0, 1, 1).weight_bytes, expected) << name;
+    EXPECT_EQ(engine->step_cost(99, 1, 1).weight_bytes, expected) << name;
+    EXPECT_EQ(engine->step_cost(99, 1, 1).kv_bytes, 100 * engine->memory().kv_token_bytes) << name;
+  }
+}
+
+TEST(Cost, StatsSumTheDecodeSteps) {
+  const auto engine = open_tiny();
+  engine::Sequence sequence(engine);
+  sequence.prefill(teacher_tokens(10, 260), LogitsMode::last);
+  sequence.step(1);
+  sequence.step(2);
+  const RunStats& stats = sequence.stats();
+  EXPECT_EQ(stats.prompt_tokens, 10);
+  EXPECT_EQ(stats.decode_tokens, 2);
+  Cost expected = engine->step_cost(10, 1, 1);
+  expected += engine->step_cost(11, 1, 1);
+  EXPECT_EQ(stats.decode_cost.memory_bytes(), expected.memory_bytes());
+  EXPECT_GT(stats.decode_s, 0);
+}
+
+struct Recorder : OpScopeSink {
+  std::vector<std::string> ops;
+  Cost total;
+  int open = 0;
+  void begin(const OpTag& tag, const Cost& cost) override {
+    ops.push_back(tag.op);
+    total += cost;
+    ++open;
+  }
+  void end() override { --open; }
+};
+
+TEST(Cost, ScopesOfAStepSumToItsCost) {
+  const auto engine = open_tiny();
+  engine::Sequence sequence(engine);
+  Recorder recorder;
+  engine->runner().set_sink(&recorder);
+  sequence.step(1);
+  engine->runner().set_sink(nullptr);
+  EXPECT_EQ(recorder.open, 0);
+  EXPECT_EQ(recorder.ops.size(), 1u + 5 * 2 + 1);
+  EXPECT_EQ(recorder.ops.front(), "embed");
+  EXPECT_EQ(recorder.ops.back(), "norm_head");
+  const Cost expected = engine->step_cost(0, 1, 1);
+  EXPECT_EQ(recorder.total.weight_bytes, expected.weight_bytes);
+  EXPECT_EQ(recorder.total.flops_useful, expected.flops_useful);
+}
+
+TEST(Engine, RefusesWhatDoesNotFitBeforeLoading) {
+  OpenOptions options = options_for(best_cpu());
+  options.n_ctx = 1 << 24;
+  options.max_sequences = 4096;
+  bool loading = false;
+  options.on_progress = [&](double) { loading = true; };
+  EXPECT_THAT(error_of(ErrorCode::out_of_memory, [&] { open_tiny("llama_plain", options); }),
+              testing::AllOf(HasSubstr("MB are available"), HasSubstr("-c")));
+  EXPECT_FALSE(loading);
+}
+
+TEST(Engine, PlanEqualsWhatIsAllocated) {
+  for (const int page_tokens : {0, 64}) {
+    OpenOptions options = options_for(best_cpu());
+    options.page_tokens = page_tokens;
+    const auto engine = open_tiny("llama_bias", options);
+    EXPECT_EQ(engine->memory().cache_bytes, engine->cache().allocated_bytes());
+  }
+}
+
+TEST(Engine, RefusesOptionsByName) {
+  const auto refusal = [](ErrorCode code, auto change) {
+    OpenOptions options = options_for(best_cpu());
+    change(options);
+    return error_of(code, [&] { open_tiny("llama_plain", options); });
+  };
+  EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.isa = "avx9"; }), HasSubstr("avx9"));
+  EXPECT_THAT(refusal(ErrorCode::unavailable, [](auto& o) { o.backend = "nosuch"; }),
+              HasSubstr("nosuch"));
+  EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.backend = "reference"; }),
+              HasSubstr("isa"));
+  EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.page_tokens = 8; }), HasSubstr("page"));
+  EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.n_ubatch = 0; }), HasSubstr("ubatch"));
+  EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.threads = -1; }), HasSubstr("threads"));
+  EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.n_ctx = -5; }), HasSubstr("context"));
+}
+
+TEST(Generate, StopsForEachReason) {
+  OpenOptions options = options_for(best_cpu());
+  options.n_ctx = 40;
+  const auto engine = open_tiny("llama_plain", options);
+  const std::vector<int32_t> prompt = teacher_tokens(8, 256);
+  GenerateOptions generate;
+  generate.ignore_end_of_generation = true;
+  const auto run = [&] {
+    engine::Sequence sequence(engine);
+    return engine::generate(sequence, prompt, generate);
+  };
+  const GenerateResult full = run();
+  EXPECT_EQ(full.reason, StopReason::context_full);
+  EXPECT_EQ(full.tokens.size(), 33u);  // the last one is sampled, not stepped
+
+  generate.max_tokens = 7;
+  const GenerateResult seven = run();
+  EXPECT_EQ(seven.reason, StopReason::max_tokens);
+  EXPECT_THAT(seven.tokens, testing::ElementsAreArray(full.tokens.data(), 7));
+  EXPECT_TRUE(full.text.starts_with(seven.text.substr(0, 3)));
+
+  ASSERT_GE(full.text.size(), 12u);
+  generate.max_tokens = -1;
+  generate.stop = {full.text.substr(8, 4)};
+  const GenerateResult stopped = run();
+  EXPECT_EQ(stopped.reason, StopReason::stop_string);
+  EXPECT_EQ(stopped.text, full.text.substr(0, full.text.find(generate.stop[0])));
+
+  generate.stop.clear();
+  std::string streamed;
+  generate.on_text = [&](std::string_view text) {
+    streamed += text;
+    return streamed.size() < 6;
+  };
+  EXPECT_EQ(run().reason, StopReason::callback);
+  EXPECT_LT(streamed.size(), full.text.size());
+  generate.on_text = {};
+
+  std::atomic<bool> cancel{true};
+  generate.cancel = &cancel;
+  error_of(ErrorCode::cancelled, run);
+}
+
+TEST(Generate, NeedsAPrompt) {
+  const auto engine = open_tiny();
+  engine::Sequence sequence(engine);
+  error_of(ErrorCode::usage, [&] { engine::generate(sequence, {}, {}); });
+}
+
+TEST(LogitsHash, SeesEveryBit) {
+  std::vector<float> logits(1003, 1.0f);
+  const uint64_t base = engine::logits_hash(logits);
+  for (const size_t at : {0u, 1u, 15u, 16u, 999u, 1002u}) {
+    logits[at] = -1.0f;
+    EXPECT_NE(engine::logits_hash(logits), base) << at;
+    logits[(at + 16) % 1003] = -1.0f;  // two sign flips do not cancel
+    EXPECT_NE(engine::logits_hash(logits), base) << at;
+    logits[(at + 16) % 1003] = logits[at] = 1.0f;
+  }
+  std::swap(logits[3] = 2.0f, logits[19]);
+  const uint64_t swapped = engine::logits_hash(logits);
+  std::swap(logits[3], logits[19]);
+  EXPECT_NE(engine::logits_hash(logits), swapped);
+}
+
+}  // namespace
+}  // namespace fathom::test
