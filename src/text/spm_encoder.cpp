@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The symbols live in the text with its spaces replaced; positions_ maps its characters back.
+// Where no token has a mark inside, a text is cut before each mark that follows another character:
+// no merge could cross that place, and short heaps stay in the cache.
 #include "text/spm_encoder.hpp"
 
 #include <algorithm>
@@ -19,50 +20,90 @@ uint32_t priority_of(float score) {
   return bits >> 31 ? bits : ~(bits | 0x80000000u);
 }
 
-}  // namespace
-
-SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, const std::vector<float>& scores)
-    : vocabulary_(vocabulary) {
-  priorities_.reserve(scores.size());
-  for (const float score : scores) priorities_.push_back(priority_of(score));
+// Whether a mark follows another character inside the token.
+bool has_inner_mark(std::string_view token) {
+  size_t pos = 0;
+  while (token.substr(pos).starts_with(kSpaceMark)) pos += kSpaceMark.size();
+  return token.find(kSpaceMark, pos) != std::string_view::npos;
 }
 
-void SpmEncoder::encode(std::string_view text, size_t begin, size_t end, bool add_space,
-                        std::vector<TokenSpan>& out) const {
-  std::string marked;
-  std::vector<size_t> ends;  // per symbol: where its character ends in `text`
-  SymbolMerger merger;
-  merger.symbols.reserve(end - begin + 1);
-  const auto add = [&](std::string_view character, size_t text_end) {
-    merger.symbols.push_back({vocabulary_.find_text(character),
+}  // namespace
+
+// Symbols are characters of the text with its spaces replaced; text_ends maps them back.
+struct SpmEncoder::Word {
+  explicit Word(size_t begin) : text_begin(begin) {}
+
+  void add(std::string_view character, size_t text_end) {
+    merger.symbols.push_back({-1,
                               static_cast<uint32_t>(marked.size()),
                               static_cast<uint32_t>(character.size()),
                               0,
                               0,
                               {}});
     marked += character;
-    ends.push_back(text_end);
-  };
-  if (add_space) add(kSpaceMark, begin);
-  const std::string_view input = text.substr(0, end);
-  for (size_t pos = begin; pos < end;) {
-    const int n_bytes = std::max(1, utf8_length(input, pos));
-    add(text[pos] == ' ' ? kSpaceMark : text.substr(pos, n_bytes), pos + n_bytes);
-    pos += n_bytes;
+    text_ends.push_back(text_end);
   }
-  merger.run([&](const Symbol& left, const Symbol& right) -> Merge {
+  void restart(size_t begin) {
+    text_begin = begin;
+    marked.clear();
+    text_ends.clear();
+    merger.symbols.clear();
+  }
+
+  size_t text_begin;
+  std::string marked;
+  std::vector<size_t> text_ends;
+  SymbolMerger merger;
+};
+
+SpmEncoder::SpmEncoder(const Vocabulary& vocabulary, const std::vector<float>& scores)
+    : vocabulary_(vocabulary) {
+  priorities_.reserve(scores.size());
+  for (const float score : scores) priorities_.push_back(priority_of(score));
+  for (int32_t id = 0; id < vocabulary.size() && cuts_at_marks_; ++id) {
+    cuts_at_marks_ = !has_inner_mark(vocabulary.text(id));
+  }
+}
+
+void SpmEncoder::encode(std::string_view text, size_t begin, size_t end, bool add_space,
+                        std::vector<TokenSpan>& out) const {
+  Word word(begin);
+  if (add_space) word.add(kSpaceMark, begin);
+  const std::string_view input = text.substr(0, end);
+  bool after_mark = true;
+  for (size_t pos = begin; pos < end;) {
+    const size_t n_bytes = std::max(1, utf8_length(input, pos));
+    const std::string_view character = text[pos] == ' ' ? kSpaceMark : text.substr(pos, n_bytes);
+    const bool is_mark = character == kSpaceMark;
+    if (cuts_at_marks_ && is_mark && !after_mark) {
+      encode_word(word, out);
+      word.restart(pos);
+    }
+    after_mark = is_mark;
+    pos += n_bytes;
+    word.add(character, pos);
+  }
+  encode_word(word, out);
+}
+
+void SpmEncoder::encode_word(Word& word, std::vector<TokenSpan>& out) const {
+  auto& symbols = word.merger.symbols;
+  const std::string_view marked = word.marked;
+  for (Symbol& symbol : symbols) {
+    symbol.id = vocabulary_.find_text(marked.substr(symbol.begin, symbol.n_bytes));
+  }
+  word.merger.run([&](const Symbol& left, const Symbol& right) -> Merge {
     const size_t n_bytes = left.n_bytes + right.n_bytes;
     if (n_bytes > vocabulary_.max_token_bytes()) return {};
-    const int32_t id = vocabulary_.find_text(std::string_view(marked).substr(left.begin, n_bytes));
+    const int32_t id = vocabulary_.find_text(marked.substr(left.begin, n_bytes));
     return id < 0 ? Merge{} : Merge{priorities_[id], id};
   });
 
-  const auto& symbols = merger.symbols;
-  size_t token_begin = begin;
+  size_t token_begin = word.text_begin;
   for (size_t i = 0; i < symbols.size();) {
     size_t next = i + 1;
     while (next < symbols.size() && symbols[next].n_bytes == 0) ++next;
-    const size_t token_end = ends[next - 1];
+    const size_t token_end = word.text_ends[next - 1];
     if (symbols[i].id >= 0) {
       out.push_back({symbols[i].id, token_begin, token_end});
     } else {  // one character that is no token

@@ -24,7 +24,11 @@ class SpmEncoder {
               std::vector<TokenSpan>& out) const;
 
  private:
+  struct Word;
+  void encode_word(Word& word, std::vector<TokenSpan>& out) const;
+
   const Vocabulary& vocabulary_;
+  bool cuts_at_marks_ = true;
   std::vector<uint32_t> priorities_;  // per token: lower for a higher score
 };
 

@@ -136,6 +136,7 @@ struct Spm {
   VocabBuilder vocab = VocabBuilder::sentencepiece();
   int32_t mark, a, b, mark_a, ab, aba;
   Spm() {
+    vocab.token("\u2581\u2581", TokenType::normal, -8.5f);
     mark = vocab.token("\u2581", TokenType::normal, -9);
     a = vocab.token("a", TokenType::normal, -8);
     b = vocab.token("b", TokenType::normal, -7);
@@ -177,6 +178,22 @@ TEST(SentencePiece, AnyBytesComeBack) {
   EXPECT_TRUE(rc::check("decode(encode(x)) == ' ' + x", [&](const std::string& text) {
     const std::string prefix = text.empty() ? "" : " ";
     RC_ASSERT(decode(tokenizer, tokenizer.encode(text, {.add_special = false})) == prefix + text);
+  }));
+}
+
+// A token with a mark inside, which no text here reaches, makes the encoder take texts whole.
+TEST(SentencePiece, CuttingAtSpacesChangesNothing) {
+  const Spm spm;
+  Spm whole;
+  whole.vocab.token("zz\u2581zz", TokenType::normal, -1);
+  const auto cut_tokenizer = Tokenizer::create(spm.vocab.data);
+  const auto whole_tokenizer = Tokenizer::create(whole.vocab.data);
+  EXPECT_TRUE(rc::check("ids are equal", [&] {
+    const auto parts = *rc::gen::container<std::vector<std::string>>(
+        rc::gen::element<std::string>("a", "b", " ", "\u2581", "aba"));
+    std::string text;
+    for (const std::string& part : parts) text += part;
+    RC_ASSERT(cut_tokenizer.encode(text) == whole_tokenizer.encode(text));
   }));
 }
 
