@@ -18,6 +18,15 @@ if [ -f "$folder/complete-$version" ]; then
   exit 0
 fi
 mkdir -p "$cache"
+# Tests ask side by side: one fetches and the others wait; for ten minutes a failure is not tried again.
+exec 9>"$cache/vocab.lock"
+flock 9
+if [ -f "$folder/complete-$version" ]; then
+  echo "$folder"
+  exit 0
+fi
+failed="$cache/vocab.failed"
+[ -z "$(find "$failed" -mmin -10 2>/dev/null)" ] || fail "$(cat "$failed")" 3
 work=$(mktemp -d "$cache/vocab.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 3' INT TERM
@@ -27,8 +36,10 @@ if [ ! -f "$sdist" ]; then
   [ -z "${FATHOM_PYTHON:-}" ] && [ -x "$local_python" ] && python="$local_python"
   # pip also prepares the package's metadata, for which it fetches a build tool: 50 s in all.
   "$python" -m pip download --quiet --retries 1 --no-deps --no-binary :all: --dest "$work" \
-    "llama-cpp-python==$version" >"$work/log" 2>&1 ||
-    fail "could not download llama-cpp-python $version from PyPI: $(grep . "$work/log" | tail -n 1)" 3
+    "llama-cpp-python==$version" >"$work/log" 2>&1 || {
+    echo "could not download llama-cpp-python $version from PyPI: $(grep . "$work/log" | tail -n 1)" >"$failed"
+    fail "$(cat "$failed")" 3
+  }
   sdist="$work/llama_cpp_python-$version.tar.gz"
 fi
 found=$(sha256sum "$sdist" | cut -d' ' -f1)
