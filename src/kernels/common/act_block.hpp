@@ -8,13 +8,15 @@ namespace fathom {
 
 inline constexpr int kActBlockElems = 32;
 
-struct alignas(16) ActBlock {
-  float d;         // value = d * q, d = max|x| / 127
-  float d_sum;     // d * (sum of q), for formats with a minimum
-  int32_t sum[2];  // sums of q[0..16) and q[16..32)
+struct alignas(64) ActBlock {
+  float d;                // value = d * q, d = max|x| / 127
+  float d_sum;            // d * (sum of q), for formats with a minimum
+  int32_t minus_sum;      // -(sum of q), for formats with an offset
+  int32_t minus_half[2];  // -(sums of q[0..16) and q[16..32)), for formats with two scales a block
+  int16_t minus_pair[2];  // the same in 16 bits
   int8_t q[kActBlockElems];
 };
-static_assert(sizeof(ActBlock) == 48);
+static_assert(sizeof(ActBlock) == 64);
 
 // Rows of activations for a product: blocks for quantised weights, floats for float weights.
 struct ActRows {

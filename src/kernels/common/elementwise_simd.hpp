@@ -58,8 +58,11 @@ struct Elementwise {
         out->q[k] = static_cast<int8_t>(codes[k]);
         sums[k / 16] += codes[k];
       }
-      out->sum[0] = sums[0];
-      out->sum[1] = sums[1];
+      out->minus_sum = -(sums[0] + sums[1]);
+      for (int half = 0; half < 2; ++half) {
+        out->minus_half[half] = -sums[half];
+        out->minus_pair[half] = static_cast<int16_t>(-sums[half]);
+      }
       out->d_sum = out->d * static_cast<float>(sums[0] + sums[1]);
     }
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/common/act_block.hpp"
 #include "tensor/half.hpp"
 
 namespace fathom {
@@ -154,36 +155,54 @@ struct Scalar {
     return out;
   }
 
-  // A dot product over N words of unsigned bytes <= kMaxU with the activation bytes a[4*N]:
-  // lane r gets the sum over words w and bytes b of w[w].byte[b] of lane r times a[4*w+b].
+  // A dot product over N words of unsigned bytes <= kMaxU with the activation bytes a[4*N]: lane r
+  // gets start plus the sum over words w and bytes b of words[w].byte[b] of lane r times a[4*w+b].
   template <int kMaxU, int N>
-  static I dot_u8(const I* words, const int8_t* a) {
+  static I dot_u8(I start, const I* words, const int8_t* a) {
     return map_i([&](int lane) {
-      int32_t sum = 0;
+      int32_t sum = start.v[lane];
       for (int w = 0; w < N; ++w) {
-        const uint32_t bytes = static_cast<uint32_t>(words[w].v[lane]);
         for (int b = 0; b < 4; ++b) {
-          sum += static_cast<int32_t>((bytes >> (8 * b)) & 0xff) * a[4 * w + b];
+          sum += static_cast<int32_t>((word(words[w], lane) >> (8 * b)) & 0xff) * a[4 * w + b];
         }
       }
       return sum;
     });
   }
-  // The same for signed bytes; a_sum is the sum of a[0..4*N).
-  static I prepare_s8(I word) { return word; }
+  // The same for signed bytes, made ready by prepare_s8; minus_sum is -(sum of a).
+  static I prepare_s8(I w) { return w; }
   template <int N>
-  static I dot_s8(const I* words, const int8_t* a, int32_t a_sum) {
-    (void)a_sum;
+  static I dot_s8(const I* words, const int8_t* a, int32_t minus_sum) {
+    (void)minus_sum;
     return map_i([&](int lane) {
       int32_t sum = 0;
       for (int w = 0; w < N; ++w) {
-        const uint32_t bytes = static_cast<uint32_t>(words[w].v[lane]);
         for (int b = 0; b < 4; ++b) {
-          sum += static_cast<int8_t>((bytes >> (8 * b)) & 0xff) * a[4 * w + b];
+          sum += static_cast<int8_t>((word(words[w], lane) >> (8 * b)) & 0xff) * a[4 * w + b];
         }
       }
       return sum;
     });
+  }
+  // The two scales (-128..127) of a 32-value block whose codes stand kOffset above their values.
+  struct Scales {
+    I first, second;
+  };
+  template <int kOffset>
+  static Scales scales(I first, I second) {
+    return {first, second};
+  }
+  // scale0 * (sum of (code - kOffset) a over 16 values) + scale1 * (the other 16), exact in f32.
+  template <int kMaxU, int kOffset>
+  static F dot_scaled(const I* words, const ActBlock& a, const Scales& s) {
+    const I sum0 = dot_u8<kMaxU, 4>(set1_i32(kOffset * a.minus_half[0]), words, a.q);
+    const I sum1 = dot_u8<kMaxU, 4>(set1_i32(kOffset * a.minus_half[1]), words + 4, a.q + 16);
+    return to_f32(add_i32(mul_i32(s.first, sum0), mul_i32(s.second, sum1)));
+  }
+  // min0 * -(sum of 16 a) + min1 * -(sum of the other 16), mins 0..15.
+  static F dot_mins(I min0, I min1, const ActBlock& a) {
+    return to_f32(add_i32(mul_i32(min0, set1_i32(a.minus_half[0])),
+                          mul_i32(min1, set1_i32(a.minus_half[1]))));
   }
   static void prefetch(const void* p) { __builtin_prefetch(p); }
 };

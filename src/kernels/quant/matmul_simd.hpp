@@ -5,6 +5,7 @@
 #pragma once
 
 #include <type_traits>
+#include <utility>
 
 #include "kernels/common/cpu_kernels.hpp"
 #include "kernels/quant/formats_simd.hpp"
@@ -23,6 +24,9 @@ void store_rows(typename V::F acc, float* out, int64_t row, int64_t n_rows) {
   for (int lane = 0; lane < V::kLanes && row + lane < n_rows; ++lane) out[row + lane] = lanes[lane];
 }
 
+// How far ahead of a tile its stream is asked for.
+inline constexpr int kPrefetchBytes = 4096;
+
 // One row group against kColumns activation rows.
 template <class V, class Format, int kColumns>
 void quant_group(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, int64_t act_stride,
@@ -40,21 +44,27 @@ void quant_group(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, i
     }
     const std::byte* tile = tiles;
     for (int64_t t = 0; t < n_tiles; ++t, tile += Tile::kBytes) {
-      if constexpr (kColumns == 1) {
-        for (int line = 0; line < Tile::kBytes; line += 64) V::prefetch(tile + 1024 + line);
+      if constexpr (kColumns == 1 && kPrefetchBytes > 0) {
+        for (int line = 0; line < Tile::kBytes; line += 64) {
+          V::prefetch(tile + kPrefetchBytes + line);
+        }
       }
-      for (int sub = 0; sub < kSubs; ++sub) {
-        const ActBlock* a = act + t * kSubs + sub;
+      auto fold = [&]<int kSub>() __attribute__((always_inline)) {
+        const ActBlock* a = act + t * kSubs + kSub;
 #pragma GCC unroll 2
         for (int h = 0; h < kTogether; ++h) {
           const Fields<V> fields{tile, (half0 + h) * V::kLanes};
-          const auto block = Format::load(fields, sub);
+          const auto block = Format::template load<kSub>(fields);
 #pragma GCC unroll 8
           for (int c = 0; c < kColumns; ++c) {
             acc[h][c] = block.fold(acc[h][c], a[c * act_stride]);
           }
         }
+      };
+      [&]<int... kSub>(std::integer_sequence<int, kSub...>) {
+        (fold.template operator()<kSub>(), ...);
       }
+      (std::make_integer_sequence<int, kSubs>{});
     }
     for (int h = 0; h < kTogether; ++h) {
       for (int c = 0; c < kColumns; ++c) {
