@@ -17,8 +17,9 @@ namespace {
 
 constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kDefaultLogitsRows = 8;
-// Rows of the embedding table looked up before its mapped pages are given back.
-constexpr int64_t kRowsPerDrop = 256;
+// Rows of the embedding table looked up before its mapped pages are given back; a look-up maps
+// up to 64 KB.
+constexpr int64_t kRowsPerDrop = 64;
 
 const Backend& select_backend(const OpenOptions& options) {
   for (const Backend* linked : {&cpu_backend(), &reference_backend()}) {

@@ -46,7 +46,7 @@ inline OpenOptions options_for(const Target& target) {
   OpenOptions options;
   options.backend = target.backend;
   options.isa = target.isa;
-  options.threads = 2;
+  options.threads = 1;  // a busy machine makes barriers slow; Invariance.Threads has others
   options.n_ctx = 512;
   return options;
 }

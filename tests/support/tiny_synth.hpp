@@ -12,8 +12,8 @@
 
 namespace fathom::test {
 
-// The path of a model of this shape and type with a vocabulary of 1024.
-inline std::string tiny_synth(const std::string& shape, const std::string& type) {
+// The path of the model that synth writes for these options.
+inline std::string tiny_synth(const convert::SynthOptions& options) {
   struct Folder {
     std::filesystem::path path =
         std::filesystem::temp_directory_path() / ("fathom_tiny_" + std::to_string(getpid()));
@@ -25,16 +25,20 @@ inline std::string tiny_synth(const std::string& shape, const std::string& type)
     }
   };
   static Folder folder;
-  std::string& file = folder.files[shape + "." + type];
+  std::string& file = folder.files[options.shape + "." + options.type];
   if (file.empty()) {
-    file = (folder.path / (shape + "." + type + ".gguf")).string();
-    convert::SynthOptions options;
-    options.shape = shape;
-    options.type = type;
-    options.n_threads = 1;
+    file = (folder.path / (options.shape + "." + options.type + ".gguf")).string();
     convert::synth(options, file);
   }
   return file;
+}
+
+inline std::string tiny_synth(const std::string& shape, const std::string& type) {
+  convert::SynthOptions options;
+  options.shape = shape;
+  options.type = type;
+  options.n_threads = 1;
+  return tiny_synth(options);
 }
 
 }  // namespace fathom::test
