@@ -32,7 +32,6 @@ TEST(Memory, PeakStaysNearWeightsAndCache) {
   convert::SynthOptions synth;
   synth.shape = "smollm2-135m";
   synth.type = "q8_0";
-  synth.n_layers = 8;
   synth.n_threads = 1;
   // Written by a child, whose memory is not counted.
   const std::string path = testing::TempDir() + "fathom_memory_test.gguf";
