@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public API by itself, as a client sees it.
+#include <gtest/gtest.h>
+#include <fathom/fathom.hpp>
+
+#include <optional>
+
+namespace fathom {
+namespace {
+
+Model open_model(int max_sequences = 1) {
+  OpenOptions options;
+  options.threads = 1;
+  options.n_ctx = 64;
+  options.max_sequences = max_sequences;
+  return Model::open(std::string(FATHOM_SOURCE_DIR) + "/tests/fixtures/qwen2_bias.gguf", options);
+}
+
+TEST(Api, DescribesTheModel) {
+  const Model model = open_model();
+  EXPECT_EQ(model.info().architecture, "qwen2");
+  EXPECT_EQ(model.info().file_type, "F32");
+  EXPECT_EQ(model.info().vocab_size, 260);
+  EXPECT_EQ(model.info().n_ctx, 64);
+  EXPECT_EQ(model.info().backend, "cpu");
+  EXPECT_FALSE(model.info().isa.empty());
+  EXPECT_GT(model.memory().total_bytes(), 0);
+  EXPECT_EQ(model.memory().kv_token_bytes, 2 * 2 * 1 * 32 * 2);  // layers, K and V, f16
+}
+
+TEST(Api, TextToTokensAndBack) {
+  const Model model = open_model();
+  const std::string text = "the cat";
+  const std::vector<int32_t> tokens = model.tokenize(text, {.add_special = false});
+  EXPECT_LT(tokens.size(), text.size());  // "the" is one token
+  EXPECT_EQ(model.detokenize(tokens), text);
+  EXPECT_EQ(model.piece(tokens[0], false), "the");
+}
+
+TEST(Api, ABatchEqualsSingleSteps) {
+  Model model = open_model(2);
+  std::vector<float> alone;
+  {
+    Sequence sequence = model.sequence();
+    sequence.prefill(std::vector<int32_t>{1, 2, 3}, LogitsMode::skip);
+    sequence.step(4);
+    alone.assign(sequence.logits().begin(), sequence.logits().end());
+  }
+  Sequence a = model.sequence(), b = model.sequence();
+  a.prefill(std::vector<int32_t>{9, 9}, LogitsMode::skip);
+  b.prefill(std::vector<int32_t>{1, 2, 3}, LogitsMode::skip);
+  const Model::BatchEntry batch[] = {{&a, 7}, {&b, 4}};
+  model.step(batch);
+  EXPECT_EQ(std::vector<float>(b.logits().begin(), b.logits().end()), alone);
+  EXPECT_EQ(b.size(), 4);
+  EXPECT_EQ(a.stats().decode_tokens, 1);
+}
+
+TEST(Api, GreedyTextRepeatsAndSequencesOutliveTheModel) {
+  std::optional<Model> model(open_model());
+  const std::vector<int32_t> prompt = model->tokenize("the the");
+  Sequence sequence = model->sequence();
+  GenerateOptions options;
+  options.max_tokens = 12;
+  options.ignore_end_of_generation = true;
+  const GenerateResult first = sequence.generate(prompt, options);
+  const uint64_t hash = sequence.stats().logits_hash;
+  EXPECT_NE(hash, 0u);
+  model.reset();
+  sequence.truncate(0);
+  sequence.reset_stats();
+  const GenerateResult second = sequence.generate(prompt, options);
+  EXPECT_EQ(first.tokens, second.tokens);
+  EXPECT_EQ(first.text, second.text);
+  EXPECT_EQ(sequence.stats().logits_hash, hash);
+  EXPECT_EQ(first.tokens.size(), 12u);
+}
+
+TEST(Api, ErrorsCarryTheirCode) {
+  try {
+    Model::open("/nonexistent.gguf");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_file);
+    EXPECT_EQ(exit_status(e.code()), 1);
+  }
+  Model model = open_model();
+  Sequence sequence = model.sequence();
+  EXPECT_THROW(model.sequence(), Error);
+  EXPECT_THROW(sequence.prefill(std::vector<int32_t>(65, 1)), Error);
+}
+
+}  // namespace
+}  // namespace fathom
