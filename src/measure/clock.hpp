@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host clock of every measurement: CLOCK_MONOTONIC, in nanoseconds.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace fathom::measure {
+
+inline int64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// Nanoseconds that one now_ns() call costs here, and the smallest step it can show.
+struct ClockQuality {
+  double call_ns;
+  int64_t resolution_ns;
+};
+ClockQuality clock_quality();
+
+}  // namespace fathom::measure

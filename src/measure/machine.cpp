@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure/machine.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <linux/perf_event.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "base/thread_pool.hpp"
+#include "measure/read_bandwidth.hpp"
+
+namespace fathom::measure {
+namespace {
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+void read_cpuinfo(Machine& m) {
+  std::ifstream file("/proc/cpuinfo");
+  double mhz = 0;
+  int n_mhz = 0;
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    const std::string value = line.substr(colon + 2);
+    if (m.cpu.empty() && line.starts_with("model name")) m.cpu = value;
+    if (line.starts_with("flags") && value.find("hypervisor") != std::string::npos) {
+      m.virtual_machine = true;
+    }
+    if (line.starts_with("cpu MHz")) {
+      mhz += std::strtod(value.c_str(), nullptr);
+      ++n_mhz;
+    }
+  }
+  if (m.cpu.empty()) m.cpu = "unknown CPU";
+  if (n_mhz > 0) m.cpu_mhz = mhz / n_mhz;
+}
+
+void read_meminfo(Machine& m) {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  int64_t kib = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream in(line);
+    if (!(in >> name >> kib)) continue;
+    if (name == "MemTotal:") m.memory_bytes = kib * 1024;
+    if (name == "MemAvailable:") m.available_bytes = kib * 1024;
+  }
+}
+
+void read_cgroup(Machine& m) {
+  std::istringstream cpu(first_line("/sys/fs/cgroup/cpu.max"));
+  double quota = 0, period = 0;
+  if (cpu >> quota >> period && period > 0) m.cgroup_cpus = quota / period;
+  const std::string memory = first_line("/sys/fs/cgroup/memory.max");
+  if (!memory.empty() && memory != "max") {
+    m.cgroup_memory_bytes = std::strtoll(memory.c_str(), nullptr, 10);
+  }
+}
+
+// The word in brackets: "always [madvise] never".
+std::string huge_page_mode() {
+  const std::string line = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+  const size_t open = line.find('['), close = line.find(']');
+  if (open == std::string::npos || close == std::string::npos) return "";
+  return line.substr(open + 1, close - open - 1);
+}
+
+std::vector<std::string> usable_isas() {
+  std::vector<std::string> isas{"scalar"};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    isas.push_back("avx2");
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")) {
+      isas.push_back("avx512");
+    }
+  }
+#endif
+  return isas;
+}
+
+std::string counters_problem() {
+  perf_event_attr attr{};
+  attr.size = sizeof attr;
+  attr.type = PERF_TYPE_HARDWARE;
+  attr.config = PERF_COUNT_HW_CPU_CYCLES;
+  attr.exclude_kernel = 1;
+  attr.exclude_hv = 1;
+  const long fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
+  if (fd >= 0) {
+    close(static_cast<int>(fd));
+    return "";
+  }
+  if (errno == EACCES || errno == EPERM) {
+    return fmt::format("not permitted (kernel.perf_event_paranoid is {}, 2 or less is needed)",
+                       first_line("/proc/sys/kernel/perf_event_paranoid"));
+  }
+  return fmt::format("this machine shows no hardware counters ({})", std::strerror(errno));
+}
+
+// The management library of the NVIDIA driver; its prototypes are declared here so that building
+// needs no header of it.
+class Nvml {
+ public:
+  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (library_) ready_ = call<int (*)()>("nvmlInit_v2")() == 0;
+  }
+  ~Nvml() {
+    if (ready_) call<int (*)()>("nvmlShutdown")();
+    if (library_) dlclose(library_);
+  }
+  bool present() const { return library_ != nullptr; }
+  bool ready() const { return ready_; }
+
+  void read(Machine& m) {
+    char text[96] = {};
+    if (call<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion")(text, sizeof text) == 0) {
+      m.gpu_driver = text;
+    }
+    unsigned count = 0;
+    call<int (*)(unsigned*)>("nvmlDeviceGetCount_v2")(&count);
+    for (unsigned index = 0; index < count; ++index) {
+      void* device = nullptr;
+      if (call<int (*)(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2")(index, &device) != 0) {
+        continue;
+      }
+      Gpu gpu;
+      if (call<int (*)(void*, char*, unsigned)>("nvmlDeviceGetName")(device, text, sizeof text) ==
+          0) {
+        gpu.name = text;
+      }
+      struct {
+        unsigned long long total, free, used;
+      } memory{};
+      call<int (*)(void*, void*)>("nvmlDeviceGetMemoryInfo")(device, &memory);
+      gpu.total_bytes = static_cast<int64_t>(memory.total);
+      gpu.used_bytes = static_cast<int64_t>(memory.used);
+      constexpr int kSmClock = 1;
+      unsigned mhz = 0;
+      if (call<int (*)(void*, int, unsigned*)>("nvmlDeviceGetClockInfo")(device, kSmClock, &mhz) ==
+          0) {
+        gpu.sm_clock_mhz = static_cast<int>(mhz);
+      }
+      m.gpus.push_back(std::move(gpu));
+    }
+  }
+
+ private:
+  // A missing symbol becomes a function that reports failure.
+  template <class Function>
+  Function call(const char* name) const {
+    if (void* symbol = dlsym(library_, name)) return reinterpret_cast<Function>(symbol);
+    return [](auto...) { return -1; };
+  }
+  void* library_;
+  bool ready_ = false;
+};
+
+void read_gpus(Machine& m) {
+  Nvml nvml;
+  if (!nvml.present()) {
+    m.gpu_problem = "no NVIDIA driver (libnvidia-ml.so.1 is not found)";
+  } else if (!nvml.ready()) {
+    m.gpu_problem = "the NVIDIA driver's library is here, but no driver answers";
+  } else {
+    nvml.read(m);
+    if (m.gpus.empty()) m.gpu_problem = "the NVIDIA driver lists no GPU";
+  }
+}
+
+}  // namespace
+
+std::string Machine::key() const {
+  return fmt::format("{} / {} of {} CPUs / {} / {} GiB", cpu, usable_cpus, logical_cpus, best_isa(),
+                     (memory_bytes + (int64_t{1} << 29)) >> 30);
+}
+
+Machine inspect_machine() {
+  Machine m;
+  read_cpuinfo(m);
+  m.isas = usable_isas();
+  m.logical_cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  m.usable_cpus = ThreadPool::usable_cpus();
+  m.llc_bytes = last_level_cache_bytes();
+  read_meminfo(m);
+  read_cgroup(m);
+  m.huge_pages = huge_page_mode();
+  utsname names{};
+  if (uname(&names) == 0) m.kernel = fmt::format("{} {}", names.sysname, names.release);
+  m.counters = counters_problem();
+  read_gpus(m);
+  return m;
+}
+
+}  // namespace fathom::measure
