@@ -2,4 +2,8 @@
 # Warnings are errors, at top level only.
 if(PROJECT_IS_TOP_LEVEL)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-Wshadow;-Wnon-virtual-dtor;-Wno-psabi>")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # g++ 12 sees overlapping copies in plain std::string concatenation (GCC bug 105651).
+    add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>")
+  endif()
 endif()

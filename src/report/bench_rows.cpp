@@ -123,7 +123,8 @@ std::string as_csv(const std::vector<BenchRow>& rows) {
   for (const BenchRow& row : rows) {
     std::string line;
     for (const Field& field : kFields) {
-      line += fmt::format("{}\"{}\"", line.empty() ? "" : ",", doubled(plain(field.value(row)), '"'));
+      line +=
+          fmt::format("{}\"{}\"", line.empty() ? "" : ",", doubled(plain(field.value(row)), '"'));
     }
     out += line + "\n";
   }
@@ -162,12 +163,12 @@ std::string as_sql(const std::vector<BenchRow>& rows) {
 }
 
 std::string as_markdown(const std::vector<BenchRow>& rows) {
-  const bool shows_type = std::any_of(rows.begin(), rows.end(),
-                                      [](const BenchRow& r) { return r.type_k != "f16"; });
+  const bool shows_type =
+      std::any_of(rows.begin(), rows.end(), [](const BenchRow& r) { return r.type_k != "f16"; });
   const bool shows_fill = std::any_of(rows.begin(), rows.end(),
                                       [](const BenchRow& r) { return r.kv_fill == "synthetic"; });
-  std::vector<Table::Column> columns{{"model", Align::left}, {"size"},        {"params"},
-                                     {"backend", Align::left}, {"threads"}};
+  std::vector<Table::Column> columns{
+      {"model", Align::left}, {"size"}, {"params"}, {"backend", Align::left}, {"threads"}};
   if (shows_type) columns.insert(columns.end(), {{"type_k"}, {"type_v"}});
   if (shows_fill) columns.push_back({"kv fill"});
   columns.insert(columns.end(), {{"test"},

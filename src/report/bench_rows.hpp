@@ -20,7 +20,7 @@ struct BenchRow {
   int n_gpu_layers = 0;
   bool use_mmap = true;
   int64_t n_prompt = 0, n_gen = 0, n_depth = 0;
-  std::string test_time;  // UTC, 2026-01-31T12:00:00Z
+  std::string test_time;           // UTC, 2026-01-31T12:00:00Z
   std::vector<double> samples_ns;  // one per repetition, in the order they ran
 
   // Ours.

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/arguments.hpp"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include "base/error.hpp"
+
+namespace fathom::cli {
+namespace {
+
+struct ShortFlag {
+  const char* given;
+  const char* meant;
+};
+constexpr ShortFlag kShortFlags[] = {
+    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-ngl", "--n-gpu-layers"},
+    {"-ub", "--ubatch-size"},   {"-pg", "--prompt-gen"},    {"-fa", "--flash-attn"},
+};
+
+struct KvTypeName {
+  KvType type;
+  const char* name;
+};
+constexpr KvTypeName kKvTypes[] = {
+    {KvType::f16, "f16"}, {KvType::bf16, "bf16"}, {KvType::f32, "f32"}, {KvType::q8_0, "q8_0"}};
+
+int64_t parse_number(std::string_view text, std::string_view flag) {
+  int64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc{} || end != text.data() + text.size() || value < 0) {
+    fail(ErrorCode::usage,
+         "{}: '{}' is not a number, a list a,b or a range first-last[+step|*factor]", flag, text);
+  }
+  return value;
+}
+
+constexpr int64_t kMostRangeValues = 4096;
+
+void append_range(std::string_view text, std::string_view flag, std::vector<int64_t>& out) {
+  const size_t dash = text.find('-');
+  if (dash == std::string_view::npos) {
+    out.push_back(parse_number(text, flag));
+    return;
+  }
+  const int64_t first = parse_number(text.substr(0, dash), flag);
+  std::string_view rest = text.substr(dash + 1);
+  const size_t operation = rest.find_first_of("+*");
+  const int64_t last = parse_number(rest.substr(0, operation), flag);
+  int64_t step = 1;
+  bool multiply = false;
+  if (operation != std::string_view::npos) {
+    multiply = rest[operation] == '*';
+    step = parse_number(rest.substr(operation + 1), flag);
+  }
+  if (step < 1 || (multiply && (step < 2 || first < 1))) {
+    fail(ErrorCode::usage, "{}: the range '{}' would never end", flag, text);
+  }
+  int64_t count = 0;
+  for (int64_t value = first; value <= last; value = multiply ? value * step : value + step) {
+    if (++count > kMostRangeValues) {
+      fail(ErrorCode::usage, "{}: the range '{}' has more than {} values", flag, text,
+           kMostRangeValues);
+    }
+    out.push_back(value);
+    if (multiply ? value > last / step : value > last - step) break;  // the next may overflow
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> expand_short_flags(std::span<char* const> arguments) {
+  std::vector<std::string> out;
+  for (const char* argument : arguments) {
+    std::string text = argument;
+    for (const ShortFlag& flag : kShortFlags) {
+      if (text == flag.given) text = flag.meant;
+    }
+    out.push_back(std::move(text));
+  }
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (true) {
+    const size_t at = text.find(separator);
+    parts.emplace_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::vector<int64_t> parse_number_list(std::string_view text, std::string_view flag) {
+  std::vector<int64_t> values;
+  for (const std::string& part : split(text, ',')) append_range(part, flag, values);
+  return values;
+}
+
+std::pair<int64_t, int64_t> parse_pair(std::string_view text, std::string_view flag) {
+  const std::vector<int64_t> values = parse_number_list(text, flag);
+  if (values.size() != 2) {
+    fail(ErrorCode::usage, "{}: '{}' is not a pair prompt,generate", flag, text);
+  }
+  return {values[0], values[1]};
+}
+
+KvType parse_kv_type(std::string_view name) {
+  for (const KvTypeName& row : kKvTypes) {
+    if (name == row.name) return row.type;
+  }
+  fail(ErrorCode::usage, "KV cache type '{}' is not supported: use f16, bf16, f32 or q8_0", name);
+}
+
+const char* kv_type_name(KvType type) {
+  for (const KvTypeName& row : kKvTypes) {
+    if (type == row.type) return row.name;
+  }
+  return "?";
+}
+
+KvType parse_kv_types(std::string_view type_k, std::string_view type_v) {
+  const KvType k = parse_kv_type(type_k), v = parse_kv_type(type_v);
+  if (k != v) {
+    fail(ErrorCode::unsupported,
+         "-ctk {} with -ctv {}: keys and values share one type here, give both the same", type_k,
+         type_v);
+  }
+  return k;
+}
+
+ActivationType parse_activations(std::string_view name) {
+  if (name == "int8") return ActivationType::int8;
+  if (name == "f32") return ActivationType::f32;
+  fail(ErrorCode::usage, "--activations {}: use int8 or f32", name);
+}
+
+LogitBias parse_logit_bias(std::string_view text) {
+  const size_t sign = text.find_first_of("+-", 1);
+  int32_t token = -1;
+  const char* end = text.data() + std::min(sign, text.size());
+  const auto [stop, problem] = std::from_chars(text.data(), end, token);
+  const std::string number(sign == std::string_view::npos ? "" : text.substr(sign));
+  char* parsed = nullptr;
+  const float bias = std::strtof(number.c_str(), &parsed);
+  if (problem != std::errc{} || stop != end || token < 0 || number.size() < 2 || *parsed != '\0' ||
+      bias != bias) {
+    fail(ErrorCode::usage,
+         "--logit-bias '{}': expected a token id, + or -, and a number, for instance 15043-1.5 or "
+         "2-inf",
+         text);
+  }
+  return {token, bias};
+}
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  // An empty file sets failbit on the copy; a directory opens and cannot be read.
+  if (file && file.peek() != std::char_traits<char>::eof()) text << file.rdbuf();
+  if (!file.is_open() || file.bad()) {
+    fail(ErrorCode::bad_file, "cannot read {}: {}", path, std::strerror(errno ? errno : EIO));
+  }
+  return text.str();
+}
+
+}  // namespace fathom::cli

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// fathom bench: llama-bench's tests, flags and rows. The tests of one configuration and the read
+// ceiling take turns in random order; every row carries the hash of its last logits.
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/build_info.hpp"
+#include "base/error.hpp"
+#include "cli/arguments.hpp"
+#include "cli/cache_dir.hpp"
+#include "cli/ceiling.hpp"
+#include "cli/command.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/model_flags.hpp"
+#include "cli/profile.hpp"
+#include "cli/terminal.hpp"
+#include "measure/clock.hpp"
+#include "measure/read_bandwidth.hpp"
+#include "measure/rounds.hpp"
+#include "measure/statistics.hpp"
+#include "report/bench_rows.hpp"
+#include "report/result.hpp"
+
+namespace fathom::cli {
+namespace {
+
+constexpr double kCeilingSeconds = 0.2;
+
+struct BenchFlags {
+  ModelFlags model;
+  std::string n_prompt = "512", n_gen = "128", depths = "0", threads = "0";
+  std::string types_k = "f16", types_v = "f16", ubatch = "512";
+  std::vector<std::string> prompt_gen;
+  int repetitions = 5;
+  std::string output = "md";
+  bool no_warmup = false;
+  bool profile = false;
+  std::string profile_depths = "64,1641";
+  uint64_t seed = 1;
+};
+
+struct Test {
+  int64_t n_prompt;
+  int64_t n_gen;
+  int64_t depth;
+};
+
+// One loaded model's worth of settings.
+struct Configuration {
+  int threads;
+  std::string type_k, type_v;
+  int n_ubatch;
+};
+
+std::vector<Test> tests_of(const BenchFlags& flags) {
+  std::vector<Test> tests;
+  for (int64_t depth : parse_number_list(flags.depths, "-d")) {
+    for (int64_t n : parse_number_list(flags.n_prompt, "-p")) {
+      if (n > 0) tests.push_back({n, 0, depth});
+    }
+    for (int64_t n : parse_number_list(flags.n_gen, "-n")) {
+      if (n > 0) tests.push_back({0, n, depth});
+    }
+    for (const std::string& pair : flags.prompt_gen) {
+      const auto [n_prompt, n_gen] = parse_pair(pair, "-pg");
+      if (n_prompt + n_gen > 0) tests.push_back({n_prompt, n_gen, depth});
+    }
+  }
+  if (tests.empty()) fail(ErrorCode::usage, "nothing to measure: -p, -n and -pg are all 0");
+  return tests;
+}
+
+std::vector<Configuration> configurations_of(const BenchFlags& flags) {
+  const std::vector<std::string> types_k = split(flags.types_k, ',');
+  std::vector<std::string> types_v = split(flags.types_v, ',');
+  if (types_v.size() == 1) types_v.resize(types_k.size(), types_v.front());
+  if (types_v.size() != types_k.size()) {
+    fail(ErrorCode::usage, "-ctk names {} types and -ctv {}: give as many", types_k.size(),
+         types_v.size());
+  }
+  std::vector<Configuration> out;
+  for (int64_t threads : parse_number_list(flags.threads, "-t")) {
+    for (size_t i = 0; i < types_k.size(); ++i) {
+      parse_kv_types(types_k[i], types_v[i]);
+      for (int64_t n_ubatch : parse_number_list(flags.ubatch, "-ub")) {
+        if (threads > 1024 || n_ubatch < 1 || n_ubatch > 65536) {
+          fail(ErrorCode::usage, "-t goes to 1024 and -ub from 1 to 65536");
+        }
+        out.push_back(
+            {static_cast<int>(threads), types_k[i], types_v[i], static_cast<int>(n_ubatch)});
+      }
+    }
+  }
+  return out;
+}
+
+uint64_t hash_of(std::span<const float> logits) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over the bits of each value
+  for (const float value : logits) {
+    hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+class TestArm {
+ public:
+  TestArm(const Model& model, Sequence& sequence, const Test& test, int n_ubatch, uint64_t seed)
+      : sequence_(sequence),
+        test_(test),
+        tokens_(random_tokens(model, test.n_prompt + test.n_gen, seed + 1)) {
+    for (int64_t done = 0; done < test.n_prompt; done += n_ubatch) {
+      bytes_ +=
+          model.step_cost(test.depth + done, std::min<int64_t>(n_ubatch, test.n_prompt - done))
+              .memory_bytes();
+    }
+    for (int64_t i = 0; i < test.n_gen; ++i) {
+      bytes_ += model.step_cost(test.depth + test.n_prompt + i).memory_bytes();
+    }
+    if (test.n_prompt == 0) step_bytes_ = model.step_cost(test.depth).memory_bytes();
+  }
+
+  // Nanoseconds of the whole test.
+  double run() {
+    sequence_.truncate(test_.depth);
+    const std::span<const int32_t> tokens(tokens_);
+    const size_t n_prompt = static_cast<size_t>(test_.n_prompt);
+    const int64_t start = measure::now_ns();
+    if (n_prompt > 0) {
+      sequence_.prefill(tokens.first(n_prompt), LogitsMode::last, {}, &interrupted());
+    }
+    for (const int32_t token : tokens.subspan(n_prompt)) {
+      if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
+      sequence_.step(token, LogitsMode::last);
+    }
+    const int64_t ns = measure::now_ns() - start;
+    hashes_.push_back(hash_of(sequence_.logits()));
+    return static_cast<double>(ns);
+  }
+
+  const Test& test() const { return test_; }
+  double gbps(double ns) const { return static_cast<double>(bytes_) / ns; }
+  bool is_decode() const { return test_.n_prompt == 0; }
+  int64_t step_bytes() const { return step_bytes_; }
+  bool hashes_agree() const {
+    return std::all_of(hashes_.begin(), hashes_.end(), [&](uint64_t h) { return h == hashes_[0]; });
+  }
+  std::string hash_text() const { return fmt::format("{:016x}", hashes_.front()); }
+
+ private:
+  Sequence& sequence_;
+  Test test_;
+  std::vector<int32_t> tokens_;
+  int64_t bytes_ = 0;       // of the whole test
+  int64_t step_bytes_ = 0;  // of one decode step
+  std::vector<uint64_t> hashes_;
+};
+
+// The result document as it grows over the configurations.
+struct Output {
+  std::vector<report::BenchRow> rows;
+  report::Result document;
+};
+
+report::BenchRow row_of(const Model& model, const Configuration& configuration,
+                        const BenchFlags& flags, const measure::Machine& machine,
+                        const TestArm& arm) {
+  const ModelInfo& info = model.info();
+  report::BenchRow row;
+  row.build_commit = build_info().commit;
+  row.cpu_info = machine.cpu;
+  for (const measure::Gpu& gpu : machine.gpus) {
+    row.gpu_info += (row.gpu_info.empty() ? "" : ", ") + gpu.name;
+  }
+  row.backends = info.backend == "cpu" ? "CPU" : info.backend;
+  row.model_filename = info.path;
+  row.model_type =
+      fmt::format("{} {}", info.name.empty() ? info.architecture : info.name, info.file_type);
+  row.model_size = model.memory().file_bytes;
+  row.model_n_params = info.n_params;
+  row.n_batch = flags.model.n_batch;
+  row.n_ubatch = configuration.n_ubatch;
+  row.n_threads = info.threads;
+  row.type_k = configuration.type_k;
+  row.type_v = configuration.type_v;
+  row.n_gpu_layers = flags.model.n_gpu_layers;
+  row.n_prompt = arm.test().n_prompt;
+  row.n_gen = arm.test().n_gen;
+  row.n_depth = arm.test().depth;
+  row.test_time = utc_now();
+  row.isa = info.isa;
+  row.kv_fill = "real";
+  row.cpu_mhz = machine.cpu_mhz.value_or(0);
+  row.seed = flags.seed;
+  return row;
+}
+
+// One sequence for each depth, filled by real prefill once and returned to by truncation.
+std::map<int64_t, Sequence> fill_depths(Model& model, const std::vector<Test>& tests,
+                                        const BenchFlags& flags, const CommonFlags& common) {
+  ProgressBar bar("filling", common.quiet);
+  std::map<int64_t, Sequence> sequences;
+  for (const Test& test : tests) {
+    if (sequences.count(test.depth)) continue;
+    Sequence sequence = model.sequence();
+    const std::vector<int32_t> tokens = random_tokens(model, test.depth, flags.seed);
+    constexpr int64_t kSlice = 512;
+    for (int64_t at = 0; at < test.depth; at += kSlice) {
+      const int64_t n = std::min(kSlice, test.depth - at);
+      sequence.prefill(std::span(tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(n)),
+                       LogitsMode::skip, {}, &interrupted());
+      bar.update(static_cast<double>(at + n) / static_cast<double>(test.depth));
+    }
+    sequences.emplace(test.depth, std::move(sequence));
+  }
+  return sequences;
+}
+
+void add_results(Output& out, const Model& model, const Configuration& configuration,
+                 const BenchFlags& flags, const measure::Machine& machine,
+                 const std::vector<std::unique_ptr<TestArm>>& arms, const measure::Rounds& rounds,
+                 bool has_ceiling, size_t configuration_index) {
+  const std::vector<double> none;
+  const std::vector<double>& ceiling = has_ceiling ? rounds.values.back() : none;
+  for (size_t i = 0; i < arms.size(); ++i) {
+    const TestArm& arm = *arms[i];
+    report::BenchRow row = row_of(model, configuration, flags, machine, arm);
+    row.samples_ns = rounds.values[i];
+    row.gbps = arm.gbps(measure::median(row.samples_ns));
+    if (has_ceiling) {
+      std::vector<double> ratios;
+      for (size_t round = 0; round < ceiling.size(); ++round) {
+        ratios.push_back(arm.gbps(row.samples_ns[round]) / ceiling[round]);
+      }
+      const double ratio = measure::median(ratios);
+      row.peak_gbps = measure::median(ceiling);
+      row.pct_of_peak = 100 * ratio;
+      if (arm.is_decode()) {
+        out.document.gates.push_back(
+            ceiling_gate(row.test_name(), arm.step_bytes(), ratio, machine.llc_bytes));
+      }
+    }
+    if (arm.hashes_agree()) row.logits_hash = arm.hash_text();
+    out.document.gates.push_back(
+        {.id = "output_hash",
+         .pass = arm.hashes_agree(),
+         .value = {},
+         .limit = {},
+         .why = arm.hashes_agree()
+                    ? fmt::format("{}: every repetition ends with logits {}", row.test_name(),
+                                  arm.hash_text())
+                    : fmt::format("{}: repetitions end with different logits", row.test_name())});
+    for (size_t round = 0; round < row.samples_ns.size(); ++round) {
+      out.document.samples.push_back({{"arm", row.test_name()},
+                                      {"configuration", configuration_index},
+                                      {"round", round},
+                                      {"ns", row.samples_ns[round]}});
+    }
+    out.rows.push_back(std::move(row));
+  }
+  for (size_t round = 0; round < ceiling.size(); ++round) {
+    out.document.samples.push_back({{"arm", "ceiling"},
+                                    {"configuration", configuration_index},
+                                    {"round", round},
+                                    {"gbps", ceiling[round]}});
+  }
+  out.document.summary["orders"].push_back(rounds.order);
+}
+
+void measure_configuration(Output& out, const Configuration& configuration,
+                           const std::vector<Test>& tests, const BenchFlags& flags,
+                           const measure::Machine& machine, const CommonFlags& common,
+                           size_t configuration_index) {
+  ModelFlags model_flags = flags.model;
+  model_flags.type_k = configuration.type_k;
+  model_flags.type_v = configuration.type_v;
+  model_flags.n_ubatch = configuration.n_ubatch;
+  OpenOptions options = open_options(model_flags, common);
+  options.threads = configuration.threads;
+  std::vector<int64_t> depths;
+  for (const Test& test : tests) {
+    depths.push_back(test.depth);
+    options.n_ctx = std::max(options.n_ctx, test.depth + test.n_prompt + test.n_gen);
+  }
+  std::sort(depths.begin(), depths.end());
+  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
+  options.max_sequences = static_cast<int>(depths.size());
+
+  OpenedModel opened = open_model(flags.model.model, std::move(options), common);
+  Model& model = opened.model;
+  std::map<int64_t, Sequence> sequences = fill_depths(model, tests, flags, common);
+  std::vector<std::unique_ptr<TestArm>> test_arms;
+  std::vector<measure::Arm> arms;
+  for (const Test& test : tests) {
+    test_arms.push_back(std::make_unique<TestArm>(model, sequences.at(test.depth), test,
+                                                  configuration.n_ubatch, flags.seed));
+    TestArm& arm = *test_arms.back();
+    arms.push_back({"", [&arm] { return arm.run(); }});
+    if (!flags.no_warmup) {
+      measure::warm_up(arms.back().run, {.max_runs = 5, .tolerance = 0.1, .max_seconds = 2});
+    }
+  }
+  std::unique_ptr<measure::ReadBandwidth> bandwidth;
+  if (common.backend != "cuda") {
+    bandwidth = std::make_unique<measure::ReadBandwidth>(
+        measure::ReadBandwidthOptions{.threads = model.info().threads, .buffer_bytes = 0});
+    arms.push_back({"ceiling", [&] { return bandwidth->sample_gbps(kCeilingSeconds); }});
+  }
+  ProgressBar bar("measuring", common.quiet);
+  const measure::Rounds rounds = measure::run_rounds(
+      arms,
+      {.n_rounds = flags.repetitions,
+       .seed = flags.seed,
+       .cancel = &interrupted(),
+       .progress = [&](int done, int total) { bar.update(static_cast<double>(done) / total); }});
+  bar.clear();
+  if (bandwidth) {
+    const measure::Summary peak = measure::summarise(rounds.values.back(), flags.seed);
+    store_peak(machine, {bandwidth->threads(), peak.median, peak.max});
+  }
+  add_results(out, model, configuration, flags, machine, test_arms, rounds, bandwidth != nullptr,
+              configuration_index);
+}
+
+int profile_command(const BenchFlags& flags, const Context& context,
+                    const measure::Machine& machine) {
+  const std::vector<int64_t> depths = parse_number_list(flags.profile_depths, "--depths");
+  const Configuration configuration = configurations_of(flags).front();
+  ModelFlags model_flags = flags.model;
+  model_flags.type_k = configuration.type_k;
+  model_flags.type_v = configuration.type_v;
+  model_flags.n_ubatch = configuration.n_ubatch;
+  OpenOptions options = open_options(model_flags, context.flags);
+  options.threads = configuration.threads;
+  options.n_ctx = *std::max_element(depths.begin(), depths.end()) + 1;
+  options.max_sequences = static_cast<int>(depths.size());
+  OpenedModel opened = open_model(flags.model.model, std::move(options), context.flags);
+  const Profile profile = profile_decode(
+      opened.model, machine, {.depths = depths, .rounds = kProfileRounds, .seed = flags.seed},
+      context.flags);
+  if (context.flags.json) {
+    report::Result document;
+    document.command = context.arguments;
+    document.machine = report::machine_json(machine);
+    profile.add_to(document);
+    write_stdout(dump_json(document.to_json(), 2) + "\n");
+  } else {
+    write_stdout(profile.text(stdout_colour()) + "\n");
+  }
+  return report_gates(profile.gates);
+}
+
+int cmd_bench(const BenchFlags& flags, const Context& context) {
+  const report::BenchFormat format = report::bench_format_from_name(flags.output);
+  const std::vector<Test> tests = tests_of(flags);
+  const std::vector<Configuration> configurations = configurations_of(flags);
+  const measure::Machine machine = measure::inspect_machine();
+  if (flags.profile) return profile_command(flags, context, machine);
+
+  Output out;
+  out.document.command = context.arguments;
+  out.document.machine = report::machine_json(machine);
+  out.document.summary = {{"seed", flags.seed}, {"orders", Json::array()}};
+  for (size_t i = 0; i < configurations.size(); ++i) {
+    measure_configuration(out, configurations[i], tests, flags, machine, context.flags, i);
+  }
+  if (context.flags.json) {
+    out.document.summary["rows"] =
+        parse_json(report::format_bench_rows(out.rows, report::BenchFormat::json), "rows");
+    write_stdout(dump_json(out.document.to_json(), 2) + "\n");
+  } else {
+    write_stdout(report::format_bench_rows(out.rows, format));
+  }
+  if (out.rows.front().peak_gbps > 0) {
+    say(context.flags.quiet,
+        "peak {:.1f} GB/s: our read stream between the same {} rounds in random order (seed {}); "
+        "build {}",
+        out.rows.front().peak_gbps, flags.repetitions, flags.seed, build_info().commit);
+  }
+  return report_gates(out.document.gates);
+}
+
+}  // namespace
+
+RunCommand add_bench(CLI::App& app, Context& context) {
+  auto flags = std::make_shared<BenchFlags>();
+  add_model_argument(app, flags->model.model);
+  const auto list = [&](const char* names, std::string& value, const char* text) {
+    app.add_option(names, value, text)->capture_default_str()->type_name("LIST");
+  };
+  list("-p,--n-prompt", flags->n_prompt, "Prompt lengths: pp tests; 0 = none");
+  list("-n,--n-gen", flags->n_gen, "Tokens to generate: tg tests; 0 = none");
+  app.add_option("--prompt-gen", flags->prompt_gen, "(-pg) A prompt and a generation in one test")
+      ->allow_extra_args(false)
+      ->type_name("PP,TG");
+  list("-d,--n-depth", flags->depths, "Tokens in the cache before the test, by real prefill");
+  list("-t,--threads", flags->threads, "CPU threads; 0 = the cores this process may use");
+  list("--cache-type-k", flags->types_k, "(-ctk) Types of cached keys: f16, bf16, f32, q8_0");
+  list("--cache-type-v", flags->types_v,
+       "(-ctv) Types of cached values; must be those of the keys");
+  list("--ubatch-size", flags->ubatch, "(-ub) Most tokens of one prefill step");
+  app.add_option("-b,--batch-size", flags->model.n_batch,
+                 "Accepted; a prompt runs in chunks of -ub")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  app.add_option("-r,--repetitions", flags->repetitions, "Rounds; each runs every test once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000))
+      ->type_name("N");
+  app.add_option("-o,--output", flags->output, "csv, json, jsonl, md or sql: llama-bench's rows")
+      ->capture_default_str()
+      ->type_name("FORMAT");
+  app.add_flag("--no-warmup", flags->no_warmup, "Do not run each test until its time is stable");
+  app.add_option("--seed", flags->seed, "Seed of the tokens and of the order of the rounds")
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--page-tokens", flags->model.page_tokens,
+                 "Tokens of a cache page: 16, 64 or 256; 0 = one page per sequence")
+      ->capture_default_str()
+      ->check(CLI::IsMember({0, 16, 64, 256}))
+      ->type_name("N");
+  app.add_option("--activations", flags->model.activations,
+                 "int8, or f32 for comparisons (slow, exact weights)")
+      ->capture_default_str()
+      ->type_name("TYPE");
+  app.add_option("--n-gpu-layers", flags->model.n_gpu_layers,
+                 "(-ngl) Accepted; the whole model runs on the backend")
+      ->type_name("N");
+  app.add_option("--flash-attn", flags->model.flash_attn,
+                 "(-fa) Accepted; attention is always fused")
+      ->type_name("0|1");
+  app.add_flag("--profile", flags->profile,
+               "Instead of tests: what each op of a decode step takes at --depths");
+  app.add_option("--depths", flags->profile_depths, "Depths of the profile, in tokens")
+      ->capture_default_str()
+      ->type_name("A,B");
+  return [flags, &context] { return cmd_bench(*flags, context); };
+}
+
+}  // namespace fathom::cli

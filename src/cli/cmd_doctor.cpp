@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// fathom doctor: what this machine has, how fast it reads memory, and what is missing, each with
+// its remedy. The measured bandwidth goes to the cache directory, where `run` finds it.
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/build_info.hpp"
+#include "base/error.hpp"
+#include "cli/cache_dir.hpp"
+#include "cli/command.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/terminal.hpp"
+#include "measure/clock.hpp"
+#include "measure/machine.hpp"
+#include "measure/read_bandwidth.hpp"
+#include "measure/statistics.hpp"
+#include "report/result.hpp"
+#include "report/table.hpp"
+
+namespace fathom::cli {
+namespace {
+
+using report::format_bytes;
+
+constexpr int kSamples = 12;
+constexpr double kSampleSeconds = 0.2;
+constexpr double kWideSpread = 0.15;  // (p95 - p5) / median above which a machine is called noisy
+
+struct DoctorFlags {
+  bool skip_bandwidth = false;
+};
+
+struct Bandwidth {
+  int threads = 0;
+  std::vector<double> gbps;
+  measure::Summary summary{};
+  int64_t buffer_bytes = 0, huge_page_bytes = 0;
+  int streams = 0;
+  std::string isa;
+};
+
+struct Missing {
+  std::string what;
+  std::string remedy;
+};
+
+Bandwidth measure_bandwidth(const CommonFlags& common) {
+  ProgressBar bar("memory bandwidth", common.quiet);
+  measure::ReadBandwidth stream({.threads = common.threads, .buffer_bytes = 0});
+  Bandwidth out;
+  for (int i = 0; i < kSamples; ++i) {
+    if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
+    out.gbps.push_back(stream.sample_gbps(kSampleSeconds));
+    bar.update(static_cast<double>(i + 1) / kSamples);
+  }
+  out.threads = stream.threads();
+  out.summary = measure::summarise(out.gbps, 1);
+  out.buffer_bytes = stream.buffer_bytes();
+  out.huge_page_bytes = stream.huge_page_bytes();
+  out.streams = stream.streams();
+  out.isa = stream.isa();
+  return out;
+}
+
+std::vector<Missing> find_missing(const measure::Machine& m, const Bandwidth* bandwidth) {
+  std::vector<Missing> missing;
+  if (m.best_isa() == "scalar") {
+    missing.push_back({"AVX2: this CPU has no fast instruction set that Fathom knows",
+                       "expect a few tokens a second; use another machine"});
+  }
+  if (m.huge_pages == "never") {
+    missing.push_back({"huge pages are off, which costs about a tenth of the read bandwidth",
+                       "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"});
+  } else if (bandwidth && bandwidth->huge_page_bytes == 0) {
+    missing.push_back({"no huge page was free for the bandwidth buffer",
+                       "echo 1 | sudo tee /proc/sys/vm/compact_memory"});
+  }
+  if (bandwidth &&
+      (bandwidth->summary.p95 - bandwidth->summary.p5) > kWideSpread * bandwidth->summary.median) {
+    missing.push_back({"the read bandwidth varies from sample to sample: other work runs here",
+                       "measure on an idle machine; rounds of bench interleave to bear this"});
+  }
+  if (!m.counters.empty()) {
+    missing.push_back({"hardware counters: " + m.counters,
+                       m.counters.starts_with("not permitted")
+                           ? "sudo sysctl kernel.perf_event_paranoid=2"
+                           : "none for a guest without them; timings do not need counters"});
+  }
+  if (!m.gpu_problem.empty()) {
+    missing.push_back({"GPU: " + m.gpu_problem, "the CPU backend needs none"});
+  } else if (!*build_info().cuda) {
+    missing.push_back({"this build has no CUDA backend", "make cuda"});
+  }
+  return missing;
+}
+
+std::string gpu_text(const measure::Machine& m) {
+  if (m.gpus.empty()) return "none";
+  std::string text;
+  for (const measure::Gpu& gpu : m.gpus) {
+    text += fmt::format("{}{}, {} ({} used)", text.empty() ? "" : "; ", gpu.name,
+                        format_bytes(gpu.total_bytes), format_bytes(gpu.used_bytes));
+  }
+  return text + ", driver " + m.gpu_driver;
+}
+
+report::Table machine_table(const measure::Machine& m, const Bandwidth* bandwidth) {
+  report::Table table({{"this machine", report::Align::left}, {"", report::Align::left}});
+  table.add({"CPU", m.cpu + (m.virtual_machine ? " (virtual machine)" : "")});
+  table.add(
+      {"instruction sets", fmt::format("{}; {} is used", fmt::join(m.isas, ", "), m.best_isa())});
+  table.add(
+      {"CPUs",
+       fmt::format("{} usable of {}{}", m.usable_cpus, m.logical_cpus,
+                   m.cgroup_cpus ? fmt::format(", cgroup quota {:.2g}", *m.cgroup_cpus) : "")});
+  table.add({"clock", m.cpu_mhz ? fmt::format("{:.0f} MHz", *m.cpu_mhz) : "not readable"});
+  table.add({"last-level cache", format_bytes(m.llc_bytes)});
+  table.add(
+      {"memory",
+       fmt::format(
+           "{}, {} available{}", format_bytes(m.memory_bytes), format_bytes(m.available_bytes),
+           m.cgroup_memory_bytes ? ", cgroup limit " + format_bytes(*m.cgroup_memory_bytes) : "")});
+  table.add({"huge pages", m.huge_pages.empty() ? "not readable" : m.huge_pages});
+  table.add({"kernel", m.kernel});
+  table.add({"GPU", gpu_text(m)});
+  table.add({"hardware counters", m.counters.empty() ? "readable" : "no"});
+  const measure::ClockQuality clock = measure::clock_quality();
+  table.add({"clock of measurements",
+             fmt::format("{:.0f} ns a call, steps of {} ns", clock.call_ns, clock.resolution_ns)});
+  if (bandwidth) {
+    const measure::Summary& s = bandwidth->summary;
+    table.add({"read bandwidth",
+               fmt::format("{:.1f} GB/s median of {} samples with {} threads ({:.1f} to {:.1f})",
+                           s.median, s.n, bandwidth->threads, s.min, s.max)});
+    table.add(
+        {"", fmt::format("{} buffer, {} on huge pages, {} loads of {} streams",
+                         format_bytes(bandwidth->buffer_bytes),
+                         bandwidth->huge_page_bytes < 0 ? "unknown part"
+                                                        : format_bytes(bandwidth->huge_page_bytes),
+                         bandwidth->isa, bandwidth->streams)});
+  }
+  const BuildInfo& build = build_info();
+  table.add({"build", fmt::format("{} {}, {} {}", build.version, build.commit, build.compiler,
+                                  build.build_type)});
+  table.add({"cache directory", cache_dir()});
+  return table;
+}
+
+Json document_json(const Context& context, const measure::Machine& m, const Bandwidth* bandwidth,
+                   const std::vector<Missing>& missing) {
+  report::Result document;
+  document.command = context.arguments;
+  document.machine = report::machine_json(m);
+  Json absent = Json::array();
+  for (const Missing& item : missing) {
+    absent.push_back({{"what", item.what}, {"remedy", item.remedy}});
+  }
+  document.summary = {{"missing", absent}, {"read_gbps", nullptr}};
+  if (bandwidth) {
+    const measure::Summary& s = bandwidth->summary;
+    document.samples = {{{"arm", "ceiling"}, {"values", bandwidth->gbps}}};
+    document.summary["read_gbps"] = {{"median", s.median},
+                                     {"max", s.max},
+                                     {"min", s.min},
+                                     {"ci", {s.median_ci.lo, s.median_ci.hi}},
+                                     {"threads", bandwidth->threads},
+                                     {"buffer_bytes", bandwidth->buffer_bytes},
+                                     {"huge_page_bytes", bandwidth->huge_page_bytes},
+                                     {"streams", bandwidth->streams},
+                                     {"isa", bandwidth->isa}};
+  }
+  return document.to_json();
+}
+
+int cmd_doctor(const DoctorFlags& flags, const Context& context) {
+  const measure::Machine machine = measure::inspect_machine();
+  std::optional<Bandwidth> bandwidth;
+  if (!flags.skip_bandwidth) {
+    bandwidth = measure_bandwidth(context.flags);
+    store_peak(machine, {bandwidth->threads, bandwidth->summary.median, bandwidth->summary.max});
+  }
+  const Bandwidth* measured = bandwidth ? &*bandwidth : nullptr;
+  const std::vector<Missing> missing = find_missing(machine, measured);
+  if (context.flags.json) {
+    write_stdout(dump_json(document_json(context, machine, measured, missing), 2) + "\n");
+    return 0;
+  }
+  std::string text = machine_table(machine, measured).text(stdout_colour());
+  if (!missing.empty()) {
+    report::Table table({{"missing", report::Align::left}, {"remedy", report::Align::left}});
+    for (const Missing& item : missing) table.add({item.what, item.remedy});
+    text += "\n" + table.text(stdout_colour());
+  }
+  write_stdout(text);
+  return 0;
+}
+
+}  // namespace
+
+RunCommand add_doctor(CLI::App& app, Context& context) {
+  auto flags = std::make_shared<DoctorFlags>();
+  app.add_flag("--no-bandwidth", flags->skip_bandwidth,
+               "Do not measure; takes a moment instead of 3 s");
+  return [flags, &context] { return cmd_doctor(*flags, context); };
+}
+
+}  // namespace fathom::cli

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program: a table of subcommands, the flags they share, and the one place where an error
+// becomes an exit status (0 done, 1 failed, 2 usage, 3 this machine cannot, 4 untrusted, 130).
+#include <exception>
+#include <new>
+
+#include "base/build_info.hpp"
+#include "base/error.hpp"
+#include "cli/arguments.hpp"
+#include "cli/command.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/terminal.hpp"
+#include "report/table.hpp"
+
+namespace fathom::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"run", "Generate text from a prompt, streamed",
+     "  fathom run smollm2-135m -p \"The sea is deep because\" -n 128\n"
+     "  fathom run model.gguf -f prompt.txt --temp 0.8 --top-p 0.95 -s 7\n"
+     "  fathom run model.gguf -p \"Hello\" -n 16 --profile --depths 64,1641",
+     add_run},
+    {"bench", "Measure prefill and decode speed, with the read ceiling beside them",
+     "  fathom bench model.gguf -p 512 -n 128 -d 0,4096\n"
+     "  fathom bench model.gguf -n 64 -p 0 -o json > rows.json\n"
+     "  fathom bench model.gguf --profile --depths 64,1641",
+     add_bench},
+    {"inspect", "Show what is in a GGUF file and how it would be served",
+     "  fathom inspect model.gguf\n"
+     "  fathom inspect model.gguf --json",
+     add_inspect},
+    {"tokenize", "Show the tokens of a text",
+     "  fathom tokenize model.gguf -p \"Hello world\"\n"
+     "  fathom tokenize model.gguf --ids -f - < text.txt",
+     add_tokenize},
+    {"perplexity", "Perplexity of a text, and KL divergence against stored logits",
+     "  fathom perplexity model.gguf text.txt -c 512\n"
+     "  fathom perplexity model.gguf text.txt --activations f32 --save-base base.logits\n"
+     "  fathom perplexity model.gguf text.txt --base base.logits",
+     add_perplexity},
+    {"synth", "Write a random-weight model of a known shape, for speed work",
+     "  fathom synth qwen7b.gguf --shape qwen2.5-7b --type q4_k_m\n"
+     "  fathom synth --list",
+     add_synth},
+    {"doctor", "Say what this machine has, measure its memory, and name what is missing",
+     "  fathom doctor\n"
+     "  fathom doctor --json",
+     add_doctor},
+};
+
+std::string version_text() {
+  const BuildInfo& build = build_info();
+  return fmt::format("fathom {} ({}, {}, {}{}{})", build.version, build.commit, build.compiler,
+                     build.build_type, *build.cuda ? ", CUDA " : "", build.cuda);
+}
+
+void add_common_flags(CLI::App& app, CommonFlags& flags) {
+  const char* group = "Common";
+  app.add_option("--backend", flags.backend, "cpu, cuda or reference")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--backend-dir", flags.backend_dir, "Where backend libraries are looked for first")
+      ->type_name("DIR")
+      ->group(group);
+  if (!app.get_option_no_throw("--threads")) {  // bench takes a list
+    app.add_option("-t,--threads", flags.threads, "CPU threads; 0 = the cores this process may use")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 1024))
+        ->type_name("N")
+        ->group(group);
+  }
+  app.add_option("--isa", flags.isa, "Instruction set of the CPU backend, instead of the best here")
+      ->check(CLI::IsMember({"scalar", "avx2", "avx512"}))
+      ->group(group);
+  app.add_flag("--json", flags.json, "One JSON document (schema fathom-result/1) on stdout")
+      ->group(group);
+  app.add_flag("-v,--verbose", flags.verbose, "Say more")->group(group);
+  app.add_flag("-q,--quiet", flags.quiet, "Say only errors and warnings")->group(group);
+  app.set_version_flag("--version", version_text(), "Print the version and exit")->group(group);
+}
+
+int report_error(const std::string& command, const char* what, int status) {
+  write_stderr_line(report::painted(fmt::format("fathom{}: {}", command, what), report::Paint::bad,
+                                    stderr_colour()));
+  return status;
+}
+
+int run_program(int argc, char** argv) {
+  Context context;
+  context.arguments.assign(argv, argv + argc);
+
+  CLI::App app("Fathom runs language models fast at depth, and shows where the time goes.",
+               "fathom");
+  app.set_version_flag("--version", version_text(), "Print the version and exit");
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.require_subcommand(1);
+  app.footer("fathom COMMAND --help shows the flags of a command and an example.");
+
+  std::vector<std::pair<CLI::App*, RunCommand>> runners;
+  for (const Command& command : kCommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    sub->footer(fmt::format("Example:\n{}", command.example));
+    runners.emplace_back(sub, command.add(*sub, context));
+    add_common_flags(*sub, context.flags);
+  }
+
+  std::vector<std::string> arguments = expand_short_flags({argv + 1, argv + argc});
+  std::reverse(arguments.begin(), arguments.end());  // the order CLI11 takes them in
+  std::string parsed_command;
+  try {
+    app.parse(arguments);
+  } catch (const CLI::Success& e) {  // help or version
+    std::ostringstream out, err;
+    app.exit(e, out, err);
+    write_stdout(out.str());
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    for (const auto& [sub, run] : runners) {
+      if (sub->parsed()) parsed_command = " " + sub->get_name();
+    }
+    return report_error(parsed_command,
+                        fmt::format("{} (fathom{} --help)", e.what(), parsed_command).c_str(),
+                        exit_status(ErrorCode::usage));
+  }
+  for (const auto& [sub, run] : runners) {
+    if (!sub->parsed()) continue;
+    parsed_command = " " + sub->get_name();
+    try {
+      return run();
+    } catch (const Error& e) {
+      return report_error(parsed_command, e.what(), exit_status(e.code()));
+    } catch (const BrokenPipe&) {
+      return 0;
+    } catch (const std::bad_alloc&) {
+      return report_error(parsed_command, "out of memory", exit_status(ErrorCode::out_of_memory));
+    } catch (const std::exception& e) {
+      return report_error(parsed_command, e.what(), exit_status(ErrorCode::internal));
+    }
+  }
+  return exit_status(ErrorCode::usage);
+}
+
+}  // namespace
+}  // namespace fathom::cli
+
+int main(int argc, char** argv) {
+  fathom::cli::install_interrupt_handler();
+  try {
+    return fathom::cli::run_program(argc, argv);
+  } catch (const fathom::cli::BrokenPipe&) {
+    return 0;
+  }
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/profile.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/error.hpp"
+#include "cli/cache_dir.hpp"
+#include "cli/ceiling.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/terminal.hpp"
+#include "measure/clock.hpp"
+#include "measure/read_bandwidth.hpp"
+#include "measure/rounds.hpp"
+#include "measure/statistics.hpp"
+#include "report/table.hpp"
+
+namespace fathom::cli {
+namespace {
+
+using measure::median;
+using measure::now_ns;
+
+constexpr double kBlockNs = 30e6;  // a block is at least so long
+constexpr int kMaxStepsPerBlock = 200;
+constexpr double kCeilingSeconds = 0.1;
+constexpr double kAdditivityShare = 0.02;  // of the wall time may lie outside the ops,
+constexpr double kAdditivityNs = 10e3;     // or so much, whichever is more
+constexpr double kOverheadShare = 0.10;    // tracing may cost so much of a step
+
+// Sets the sink for a scope, so that no exception leaves a dead timer behind.
+class Watch {
+ public:
+  Watch(Model& model, OpScopeSink* sink) : model_(model) { model_.set_op_scope_sink(sink); }
+  ~Watch() { model_.set_op_scope_sink(nullptr); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  Model& model_;
+};
+
+// A sequence that stands at one depth and steps from there again and again.
+class DepthArm {
+ public:
+  DepthArm(Model& model, int64_t depth, uint64_t seed, const std::function<void(double)>& progress)
+      : model_(model), sequence_(model.sequence()), timer_(model.info().n_layers) {
+    profile_.depth = depth;
+    const std::vector<int32_t> tokens = random_tokens(model, depth + 1, seed);
+    token_ = tokens.back();
+    constexpr int64_t kSlice = 512;
+    for (int64_t at = 0; at < depth; at += kSlice) {
+      const int64_t n = std::min(kSlice, depth - at);
+      sequence_.prefill(std::span(tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(n)),
+                        LogitsMode::skip, {}, &interrupted());
+      progress(static_cast<double>(at + n) / static_cast<double>(depth));
+    }
+    const measure::WarmUp warm = measure::warm_up([this] { return step_ns(); });
+    profile_.steps_per_block = std::clamp(
+        static_cast<int>(std::ceil(kBlockNs / median(warm.values))), 1, kMaxStepsPerBlock);
+  }
+
+  // Mean nanoseconds of a step of the block.
+  double untraced() {
+    const double ns = block_ns() / profile_.steps_per_block;
+    profile_.untraced_ns.push_back(ns);
+    return ns;
+  }
+  double traced() {
+    timer_.reset();
+    const Watch watch(model_, &timer_);
+    const double ns = block_ns();
+    profile_.traced.push_back(timer_.ledger(static_cast<int64_t>(ns)));
+    return ns / profile_.steps_per_block;
+  }
+
+  DepthProfile finish() {
+    std::vector<double> walls;
+    for (const measure::Ledger& ledger : profile_.traced) {
+      walls.push_back(per_step(static_cast<double>(ledger.wall_ns)));
+    }
+    profile_.wall_ns = median(walls);
+    profile_.untraced_median_ns = median(profile_.untraced_ns);
+    for (const measure::LedgerRow& row : profile_.traced.front().rows) {
+      DepthProfile::Op op;
+      op.name = row.op;
+      op.calls = per_step(static_cast<double>(row.calls));
+      op.bytes = static_cast<int64_t>(per_step(static_cast<double>(row.cost.memory_bytes())));
+      std::vector<double> ns;
+      for (const measure::Ledger& ledger : profile_.traced) {
+        for (const measure::LedgerRow& other : ledger.rows) {
+          if (other.op == row.op) ns.push_back(per_step(static_cast<double>(other.ns)));
+        }
+      }
+      op.ns = median(ns);
+      profile_.sum_ns += op.ns;
+      profile_.ops.push_back(std::move(op));
+    }
+    return std::move(profile_);
+  }
+
+ private:
+  double per_step(double block) const { return block / profile_.steps_per_block; }
+
+  double step_ns() {
+    sequence_.truncate(profile_.depth);
+    const int64_t start = now_ns();
+    sequence_.step(token_, LogitsMode::last);
+    return static_cast<double>(now_ns() - start);
+  }
+  double block_ns() {
+    double ns = 0;
+    for (int step = 0; step < profile_.steps_per_block; ++step) ns += step_ns();
+    return ns;
+  }
+
+  Model& model_;
+  Sequence sequence_;
+  measure::OpTimer timer_;
+  int32_t token_ = 0;
+  DepthProfile profile_;
+};
+
+// What lies outside the ops, as a median over rounds: robust against one interrupted block.
+report::Gate additivity_gate(const DepthProfile& depth) {
+  std::vector<double> outside;
+  for (const measure::Ledger& ledger : depth.traced) {
+    outside.push_back(static_cast<double>(ledger.difference_ns()) / depth.steps_per_block);
+  }
+  const double value = median(outside);
+  const double limit = std::max(kAdditivityShare * depth.wall_ns, kAdditivityNs);
+  return {.id = "additivity",
+          .pass = std::abs(value) <= limit,
+          .value = value * 1e-3,
+          .limit = limit * 1e-3,
+          .why = fmt::format("at depth {}, {:.1f} us of {:.1f} us a step lie outside the ops",
+                             depth.depth, value * 1e-3, depth.wall_ns * 1e-3)};
+}
+
+report::Gate overhead_gate(const DepthProfile& depth) {
+  std::vector<double> ratios;
+  for (size_t round = 0; round < depth.traced.size(); ++round) {
+    ratios.push_back(static_cast<double>(depth.traced[round].wall_ns) / depth.steps_per_block /
+                     depth.untraced_ns[round]);
+  }
+  const double overhead = measure::hodges_lehmann(ratios) - 1;
+  return {
+      .id = "overhead",
+      .pass = overhead <= kOverheadShare,
+      .value = overhead,
+      .limit = kOverheadShare,
+      .why = fmt::format("at depth {}, a watched step takes {:+.1f} % of an unwatched one's time",
+                         depth.depth, 100 * overhead)};
+}
+
+report::Gate step_ceiling_gate(const DepthProfile& depth, const std::vector<double>& ceiling_gbps,
+                               int64_t llc_bytes) {
+  int64_t bytes = 0;
+  for (const DepthProfile::Op& op : depth.ops) bytes += op.bytes;
+  std::vector<double> ratios;
+  for (size_t round = 0; round < ceiling_gbps.size(); ++round) {
+    ratios.push_back(static_cast<double>(bytes) / depth.untraced_ns[round] / ceiling_gbps[round]);
+  }
+  return ceiling_gate(fmt::format("a step at depth {}", depth.depth), bytes, median(ratios),
+                      llc_bytes);
+}
+
+std::string milliseconds(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
+
+std::string gbps_text(int64_t bytes, double ns) {
+  return bytes > 0 ? fmt::format("{:.1f}", static_cast<double>(bytes) / ns) : "-";
+}
+
+Json depth_json(const DepthProfile& depth, double peak_gbps) {
+  Json ops = Json::array();
+  for (const DepthProfile::Op& op : depth.ops) {
+    const double gbps = static_cast<double>(op.bytes) / op.ns;
+    ops.push_back({{"op", op.name},
+                   {"calls", op.calls},
+                   {"ns", op.ns},
+                   {"bytes", op.bytes},
+                   {"gbps", op.bytes > 0 ? Json(gbps) : Json(nullptr)},
+                   {"pct_of_peak",
+                    op.bytes > 0 && peak_gbps > 0 ? Json(100 * gbps / peak_gbps) : Json(nullptr)}});
+  }
+  return {{"depth", depth.depth},
+          {"ops", ops},
+          {"sum_ns", depth.sum_ns},
+          {"wall_ns", depth.wall_ns},
+          {"difference_ns", depth.wall_ns - depth.sum_ns},
+          {"untraced_ns", depth.untraced_median_ns}};
+}
+
+}  // namespace
+
+std::vector<int32_t> random_tokens(const Model& model, int64_t count, uint64_t seed) {
+  measure::Random random(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  const uint64_t vocab = static_cast<uint64_t>(model.info().vocab_size);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(vocab));
+  return tokens;
+}
+
+Profile profile_decode(Model& model, const measure::Machine& machine, const ProfileOptions& options,
+                       const CommonFlags& common) {
+  const int64_t deepest = *std::max_element(options.depths.begin(), options.depths.end());
+  if (deepest + 1 > model.info().n_ctx) {
+    fail(ErrorCode::usage, "--depths {} needs a context of {} tokens, this one has {}: give -c {}",
+         deepest, deepest + 1, model.info().n_ctx, deepest + 1);
+  }
+  ProgressBar bar("profile", common.quiet);
+  std::vector<std::unique_ptr<DepthArm>> depth_arms;
+  double filled = 0;
+  const double total = static_cast<double>(options.depths.size());
+  for (int64_t depth : options.depths) {
+    depth_arms.push_back(std::make_unique<DepthArm>(model, depth, options.seed, [&](double part) {
+      bar.update(0.5 * (filled + part) / total);
+    }));
+    ++filled;
+  }
+
+  Profile profile;
+  profile.threads = model.info().threads;
+  std::vector<measure::Arm> arms;
+  for (const auto& arm : depth_arms) {
+    arms.push_back({"untraced", [&arm] { return arm->untraced(); }});
+    arms.push_back({"traced", [&arm] { return arm->traced(); }});
+  }
+  // The ceiling of a GPU is that backend's to give.
+  std::unique_ptr<measure::ReadBandwidth> bandwidth;
+  if (model.info().backend != "cuda") {
+    bandwidth = std::make_unique<measure::ReadBandwidth>(
+        measure::ReadBandwidthOptions{.threads = profile.threads, .buffer_bytes = 0});
+    arms.push_back({"ceiling", [&] { return bandwidth->sample_gbps(kCeilingSeconds); }});
+  }
+  measure::Rounds rounds = measure::run_rounds(
+      arms, {.n_rounds = options.rounds,
+             .seed = options.seed,
+             .cancel = &interrupted(),
+             .progress = [&](int done, int of) { bar.update(0.5 + 0.5 * done / of); }});
+  bar.clear();
+
+  profile.seed = rounds.seed;
+  profile.order = std::move(rounds.order);
+  if (bandwidth) {
+    profile.ceiling_gbps = rounds.values.back();
+    const measure::Summary peak = measure::summarise(profile.ceiling_gbps, options.seed);
+    profile.peak_gbps = peak.median;
+    store_peak(machine, {profile.threads, peak.median, peak.max});
+  }
+  for (const auto& arm : depth_arms) {
+    profile.depths.push_back(arm->finish());
+    profile.gates.push_back(additivity_gate(profile.depths.back()));
+    profile.gates.push_back(overhead_gate(profile.depths.back()));
+    if (profile.peak_gbps > 0) {
+      profile.gates.push_back(
+          step_ceiling_gate(profile.depths.back(), profile.ceiling_gbps, machine.llc_bytes));
+    }
+  }
+  return profile;
+}
+
+std::string Profile::text(bool colour) const {
+  using report::Align;
+  std::vector<report::Table::Column> columns{{"op", Align::left}};
+  for (const DepthProfile& depth : depths) {
+    columns.push_back({fmt::format("ms @{}", depth.depth)});
+    columns.push_back({"MB"});
+    columns.push_back({"GB/s"});
+    columns.push_back({"% of peak"});
+  }
+  const bool growth = depths.size() > 1;
+  if (growth) columns.push_back({"growth ms"});
+  report::Table table(columns);
+
+  const auto add_row = [&](const std::string& name, const auto& ns_of, const auto& bytes_of,
+                           report::Paint paint) {
+    std::vector<std::string> cells{name};
+    for (const DepthProfile& depth : depths) {
+      const double ns = ns_of(depth);
+      const int64_t bytes = bytes_of(depth);
+      cells.push_back(milliseconds(ns));
+      cells.push_back(bytes > 0 ? fmt::format("{:.2f}", static_cast<double>(bytes) * 1e-6) : "-");
+      cells.push_back(gbps_text(bytes, ns));
+      cells.push_back(bytes > 0 && peak_gbps > 0
+                          ? fmt::format("{:.0f}", 100 * static_cast<double>(bytes) / ns / peak_gbps)
+                          : "-");
+    }
+    if (growth) cells.push_back(milliseconds(ns_of(depths.back()) - ns_of(depths.front())));
+    table.add(std::move(cells), paint);
+  };
+  const auto no_bytes = [](const DepthProfile&) { return int64_t{0}; };
+  const auto all_bytes = [](const DepthProfile& depth) {
+    int64_t bytes = 0;
+    for (const DepthProfile::Op& op : depth.ops) bytes += op.bytes;
+    return bytes;
+  };
+  for (size_t i = 0; i < depths.front().ops.size(); ++i) {
+    add_row(
+        depths.front().ops[i].name, [i](const DepthProfile& d) { return d.ops[i].ns; },
+        [i](const DepthProfile& d) { return d.ops[i].bytes; }, report::Paint::plain);
+  }
+  table.add_rule();
+  add_row(
+      "sum of the ops", [](const DepthProfile& d) { return d.sum_ns; }, all_bytes,
+      report::Paint::heading);
+  add_row(
+      "wall time", [](const DepthProfile& d) { return d.wall_ns; }, all_bytes,
+      report::Paint::plain);
+  add_row(
+      "difference", [](const DepthProfile& d) { return d.wall_ns - d.sum_ns; }, no_bytes,
+      report::Paint::plain);
+  add_row(
+      "not watched", [](const DepthProfile& d) { return d.untraced_median_ns; }, all_bytes,
+      report::Paint::dim);
+
+  std::string out = table.text(colour);
+  out += fmt::format("A decode step, median of {} rounds in random order (seed {}), {} threads",
+                     order.size(), seed, threads);
+  if (peak_gbps > 0) {
+    out += fmt::format("; peak = {:.1f} GB/s, our read stream between the same rounds", peak_gbps);
+  }
+  return out + ".";
+}
+
+void Profile::add_to(report::Result& document) const {
+  Json summary = Json::array();
+  for (const DepthProfile& depth : depths) {
+    summary.push_back(depth_json(depth, peak_gbps));
+    for (size_t round = 0; round < depth.traced.size(); ++round) {
+      Json ops = Json::object();
+      for (const measure::LedgerRow& row : depth.traced[round].rows) ops[row.op] = row.ns;
+      document.samples.push_back({{"arm", "traced"},
+                                  {"depth", depth.depth},
+                                  {"round", round},
+                                  {"steps", depth.steps_per_block},
+                                  {"ns", depth.traced[round].wall_ns},
+                                  {"ops_ns", ops}});
+      document.samples.push_back({{"arm", "untraced"},
+                                  {"depth", depth.depth},
+                                  {"round", round},
+                                  {"steps", depth.steps_per_block},
+                                  {"ns", depth.untraced_ns[round] * depth.steps_per_block}});
+    }
+  }
+  for (size_t round = 0; round < ceiling_gbps.size(); ++round) {
+    document.samples.push_back(
+        {{"arm", "ceiling"}, {"round", round}, {"gbps", ceiling_gbps[round]}});
+  }
+  document.summary["profile"] = {{"depths", summary},
+                                 {"peak_gbps", peak_gbps > 0 ? Json(peak_gbps) : Json(nullptr)},
+                                 {"threads", threads},
+                                 {"seed", seed},
+                                 {"order", order}};
+  document.gates.insert(document.gates.end(), gates.begin(), gates.end());
+}
+
+int report_gates(const std::vector<report::Gate>& gates) {
+  const std::vector<std::string> failed = report::failed_gates(gates);
+  for (const std::string& line : failed) {
+    write_stderr_line(report::painted(line, report::Paint::bad, stderr_colour()));
+  }
+  return failed.empty() ? 0 : exit_status(ErrorCode::untrusted);
+}
+
+}  // namespace fathom::cli

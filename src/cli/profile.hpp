@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the time of a decode step goes, op by op, at several exact depths. The depths, traced and
+// untraced steps and the read ceiling take turns in random order. The sum over the ops is set
+// against the wall time of the same steps, and traced against untraced time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "fathom/fathom.hpp"
+#include "measure/machine.hpp"
+#include "measure/op_timer.hpp"
+#include "report/result.hpp"
+
+namespace fathom::cli {
+
+inline constexpr int64_t kProfileContext = 4096;
+inline constexpr int kProfileRounds = 15;
+
+struct ProfileOptions {
+  std::vector<int64_t> depths;  // the model needs max_sequences and n_ctx for all of them
+  int rounds = kProfileRounds;
+  uint64_t seed = 1;
+};
+
+// One depth; a round is a block of steps, its figures are means per step.
+struct DepthProfile {
+  int64_t depth = 0;
+  int steps_per_block = 0;
+  std::vector<double> untraced_ns;      // [round]
+  std::vector<measure::Ledger> traced;  // [round], sums over the block
+  struct Op {
+    std::string name;
+    double ns = 0;  // per step, median over rounds
+    double calls = 0;
+    int64_t bytes = 0;  // weights and cache that one step must read
+  };
+  std::vector<Op> ops;
+  double sum_ns = 0;   // of the ops
+  double wall_ns = 0;  // around the same steps, median over rounds
+  double untraced_median_ns = 0;
+};
+
+struct Profile {
+  uint64_t seed = 0;
+  int threads = 0;
+  std::vector<DepthProfile> depths;
+  std::vector<double> ceiling_gbps;  // [round]; empty where there is no ceiling to take
+  double peak_gbps = 0;              // median; 0 = unknown
+  std::vector<std::vector<int>> order;
+  std::vector<report::Gate> gates;
+
+  std::string text(bool colour) const;
+  void add_to(report::Result& document) const;
+};
+
+Profile profile_decode(Model& model, const measure::Machine& machine, const ProfileOptions& options,
+                       const CommonFlags& common);
+
+// Says which gates failed on stderr; the exit status that this means.
+int report_gates(const std::vector<report::Gate>& gates);
+
+// Random tokens without control tokens' ids at the end of most vocabularies, the same for a seed.
+std::vector<int32_t> random_tokens(const Model& model, int64_t count, uint64_t seed);
+
+}  // namespace fathom::cli
