@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program as scripts see it: exit status, what goes to stdout and what to stderr, on a tiny
+// synthetic model. One test with a real terminal checks colour and the progress bar.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <sstream>
+
+#include "base/json.hpp"
+#include "tests/support/json_schema.hpp"
+#include "tests/support/program.hpp"
+
+namespace fathom::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+size_t line_count(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+class Cli : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = fs::temp_directory_path() / ("fathom_cli_test." + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    const Finished made = run_program(
+        {FATHOM_PROGRAM, "synth", model(), "--shape", "tiny-llama", "--type", "q8_0", "-q"});
+    ASSERT_EQ(made.status, 0) << made.err;
+  }
+  static void TearDownTestSuite() { fs::remove_all(folder_); }
+
+  static std::string model() { return folder_ / "tiny.gguf"; }
+
+  static Finished fathom(std::vector<std::string> arguments, RunOptions options = {}) {
+    arguments.insert(arguments.begin(), FATHOM_PROGRAM);
+    options.environment.push_back("FATHOM_CACHE=" + folder_.string());
+    options.environment.push_back("HOME=" + folder_.string());
+    return run_program(arguments, options);
+  }
+
+  static void expect_one_line_error(const Finished& run, int status, const std::string& part) {
+    EXPECT_EQ(run.status, status) << run.err;
+    EXPECT_THAT(run.out, IsEmpty());
+    EXPECT_THAT(run.err, AllOf(StartsWith("fathom"), HasSubstr(part)));
+    EXPECT_EQ(line_count(run.err), 1u) << run.err;
+  }
+
+  static Json document(const Finished& run) {
+    EXPECT_THAT(run.status, testing::AnyOf(0, 4)) << run.err;
+    const Json json = parse_json(run.out, "stdout");
+    EXPECT_THAT(result_problems(json), IsEmpty());
+    return json;
+  }
+
+  static inline fs::path folder_;
+};
+
+TEST_F(Cli, HelpOfEveryCommandHasAnExample) {
+  const Finished top = fathom({"--help"});
+  EXPECT_EQ(top.status, 0);
+  EXPECT_THAT(top.err, IsEmpty());
+  for (const char* name :
+       {"run", "bench", "inspect", "tokenize", "perplexity", "synth", "doctor"}) {
+    EXPECT_THAT(top.out, HasSubstr(name));
+    const Finished help = fathom({name, "--help"});
+    EXPECT_EQ(help.status, 0);
+    EXPECT_THAT(help.out, AllOf(HasSubstr("Example:"), HasSubstr(std::string("fathom ") + name),
+                                HasSubstr("--backend"), HasSubstr("--threads")));
+    EXPECT_THAT(help.err, IsEmpty());
+  }
+}
+
+TEST_F(Cli, VersionOnStdout) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--version"}, {"run", "--version"}}) {
+    const Finished run = fathom(arguments);
+    EXPECT_EQ(run.status, 0);
+    EXPECT_THAT(run.out, StartsWith("fathom "));
+    EXPECT_EQ(line_count(run.out), 1u);
+  }
+}
+
+TEST_F(Cli, UsageErrorsAreOneLineAndStatus2) {
+  expect_one_line_error(fathom({}), 2, "subcommand");
+  expect_one_line_error(fathom({"dance"}), 2, "dance");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "--no-such-flag"}), 2, "no-such-flag");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "--isa", "mmx"}), 2, "mmx");
+  expect_one_line_error(fathom({"run", model()}), 2, "no prompt");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "-f", "b"}), 2, "both -p and -f");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "-ctk", "q4_0", "-ctv", "q4_0"}), 2,
+                        "f16, bf16, f32 or q8_0");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "--logit-bias", "12"}), 2,
+                        "--logit-bias");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "--logit-bias", "99999999+1"}), 2,
+                        "token ids go to");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "--top-p", "7"}), 2, "top");
+  expect_one_line_error(fathom({"bench", model(), "-d", "1-x"}), 2, "-d");
+  expect_one_line_error(fathom({"bench", model(), "-d", "64-128*1"}), 2, "never end");
+  expect_one_line_error(fathom({"bench", model(), "-o", "xml"}), 2, "csv, json, jsonl, md or sql");
+  expect_one_line_error(fathom({"bench", model(), "-p", "0", "-n", "0"}), 2, "nothing to measure");
+  expect_one_line_error(fathom({"synth"}), 2, "--shape");
+}
+
+TEST_F(Cli, FailuresAndTheirStatus) {
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "-ctk", "f16", "-ctv", "q8_0"}), 1,
+                        "share one type");
+  expect_one_line_error(fathom({"run", model(), "-f", "/nonexistent"}), 1, "/nonexistent");
+  expect_one_line_error(fathom({"run", "/dev/null", "-p", "a"}), 1, "/dev/null");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "--backend", "abacus"}), 3, "abacus");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "-c", "100000000000"}), 3, "memory");
+}
+
+TEST_F(Cli, AMissingModelSaysWhereItLooked) {
+  expect_one_line_error(fathom({"run", "nothing", "-p", "a"}), 2,
+                        "looked for nothing, " + folder_.string() + "/nothing, " +
+                            folder_.string() + "/nothing.gguf");
+}
+
+TEST_F(Cli, AModelIsFoundByNameInTheCache) {
+  const Finished by_name = fathom({"tokenize", "tiny", "--ids", "-p", "hello"});
+  EXPECT_EQ(by_name.status, 0) << by_name.err;
+  EXPECT_EQ(by_name.out, fathom({"tokenize", model(), "--ids", "-p", "hello"}).out);
+}
+
+TEST_F(Cli, RunPutsTextOnStdoutAndFiguresOnStderr) {
+  const Finished run = fathom({"run", model(), "-p", "Hello world", "-n", "16", "--ignore-eos"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(Not(IsEmpty()), EndsWith("\n"), Not(HasSubstr("tok/s")),
+                             Not(HasSubstr("Hello world"))));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("16 tokens"), HasSubstr("tok/s"), HasSubstr("ms/token"),
+                             HasSubstr("GB/s"), HasSubstr("logits "), Not(HasSubstr("\x1b"))));
+  const Finished quiet =
+      fathom({"run", model(), "-p", "Hello world", "-n", "16", "--ignore-eos", "-q"});
+  EXPECT_EQ(quiet.out, run.out) << "greedy text repeats";
+  EXPECT_THAT(quiet.err, IsEmpty());
+  const Finished echo =
+      fathom({"run", model(), "-p", "Hello world", "-n", "16", "--ignore-eos", "-q", "--echo"});
+  EXPECT_EQ(echo.out, "Hello world" + run.out);
+}
+
+TEST_F(Cli, ThePromptComesFromFlagFileOrStdin) {
+  const std::string file = folder_ / "prompt.txt";
+  std::ofstream(file) << "Some words";
+  const std::vector<std::string> tail{"-n", "8", "--ignore-eos", "-q"};
+  const auto with = [&](std::vector<std::string> prompt, const std::string& in = "") {
+    std::vector<std::string> arguments{"run", model()};
+    arguments.insert(arguments.end(), prompt.begin(), prompt.end());
+    arguments.insert(arguments.end(), tail.begin(), tail.end());
+    RunOptions options;
+    options.in = in;
+    const Finished run = fathom(arguments, options);
+    EXPECT_EQ(run.status, 0) << run.err;
+    return run.out;
+  };
+  const std::string expected = with({"-p", "Some words"});
+  EXPECT_EQ(with({"-f", file}), expected);
+  EXPECT_EQ(with({"-f", "-"}, "Some words"), expected);
+  EXPECT_EQ(with({"-p", "-"}, "Some words"), expected);
+  EXPECT_NE(with({"-p", "Other text"}), expected);
+}
+
+TEST_F(Cli, SamplingRepeatsByItsSeed) {
+  const auto text = [&](const std::string& seed) {
+    return fathom({"run",
+                   model(),
+                   "-p",
+                   "x",
+                   "-n",
+                   "24",
+                   "--ignore-eos",
+                   "-q",
+                   "--temp",
+                   "1",
+                   "--top-k",
+                   "50",
+                   "--top-p",
+                   "0.95",
+                   "--min-p",
+                   "0.01",
+                   "--repeat-penalty",
+                   "1.1",
+                   "--repeat-last-n",
+                   "-1",
+                   "-s",
+                   seed})
+        .out;
+  };
+  EXPECT_EQ(text("7"), text("7"));
+  EXPECT_NE(text("7"), text("8"));
+}
+
+TEST_F(Cli, LogitBiasForbidsAToken) {
+  const auto first_token = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"run", model(), "-p",           "x",
+                                       "-n",  "1",     "--ignore-eos", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return document(fathom(arguments))["summary"]["tokens"][0].get<int>();
+  };
+  const int best = first_token({});
+  EXPECT_NE(first_token({"--logit-bias", std::to_string(best) + "-inf"}), best);
+  EXPECT_EQ(first_token({"--logit-bias", "5+1000"}), 5);
+}
+
+TEST_F(Cli, APromptLongerThanTheContextIsAnError) {
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += "many words ";
+  const Finished run = fathom({"run", model(), "-p", words, "-c", "32", "-n", "4"});
+  expect_one_line_error(run, 2, "32");
+}
+
+TEST_F(Cli, GenerationEndsWhenTheContextIsFull) {
+  const Finished run = fathom({"run", model(), "-p", "a", "-c", "32", "--ignore-eos"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("context of 32 tokens is full"));
+}
+
+TEST_F(Cli, CtrlCStopsWith130AndFigures) {
+  RunOptions options;
+  options.interrupts = 1;
+  const Finished run = fathom(
+      {"run", model(), "-p", "a", "-n", "1000000", "-c", "1000000", "--ignore-eos"}, options);
+  EXPECT_EQ(run.status, 130) << run.err;
+  EXPECT_THAT(run.out, EndsWith("\n"));
+  EXPECT_THAT(run.err, HasSubstr("tokens"));
+}
+
+TEST_F(Cli, AClosedPipeEndsQuietly) {
+  RunOptions options;
+  options.close_stdout_early = true;
+  const Finished run = fathom(
+      {"run", model(), "-p", "a", "-n", "1000000", "-c", "1000000", "--ignore-eos"}, options);
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.err, IsEmpty());
+}
+
+TEST_F(Cli, TokenizeShowsIdsPiecesAndOffsets) {
+  const Finished ids = fathom({"tokenize", model(), "--ids", "-p", "Hello world"});
+  EXPECT_EQ(ids.status, 0) << ids.err;
+  EXPECT_THAT(ids.err, IsEmpty());
+  EXPECT_TRUE(std::regex_match(ids.out, std::regex("[0-9]+( [0-9]+)*\n"))) << ids.out;
+
+  RunOptions from_stdin;
+  from_stdin.in = "Hello world";
+  EXPECT_EQ(fathom({"tokenize", model(), "--ids", "--stdin"}, from_stdin).out, ids.out);
+
+  const Json json = document(fathom({"tokenize", model(), "--json", "-p", "Hello world"}));
+  std::string text;
+  std::ostringstream listed;
+  size_t at = 0;
+  for (const Json& token : json["summary"]["tokens"]) {
+    if (listed.tellp() > 0) listed << ' ';
+    listed << token["id"].get<int>();
+    if (token["control"].get<bool>()) continue;
+    EXPECT_EQ(token["begin"].get<size_t>(), at);
+    at = token["end"].get<size_t>();
+    text += token["piece"].get<std::string>();
+  }
+  EXPECT_EQ(text, "Hello world");
+  EXPECT_EQ(listed.str() + "\n", ids.out);
+  expect_one_line_error(fathom({"tokenize", model()}), 2, "-p TEXT");
+}
+
+TEST_F(Cli, InspectNamesKernelsAndCacheBytes) {
+  const Finished table = fathom({"inspect", model()});
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, AllOf(HasSubstr("Q8_0"), HasSubstr("general.architecture"),
+                               HasSubstr("a token"), HasSubstr("int8 activations")));
+  const Json json = document(fathom({"inspect", model(), "--json", "-ctk", "f32", "-ctv", "f32"}));
+  const Json& summary = json["summary"];
+  ASSERT_TRUE(summary["servable"].get<bool>());
+  const Json& m = summary["model"];
+  EXPECT_EQ(summary["cache"]["bytes_per_token"].get<int64_t>(),
+            m["n_layers"].get<int64_t>() * m["n_kv_heads"].get<int64_t>() *
+                m["head_dim"].get<int64_t>() * 2 * 4);
+  for (const Json& tensor : summary["tensors"]) {
+    EXPECT_TRUE(tensor["kernel"].is_string()) << dump_json(tensor);
+  }
+}
+
+TEST_F(Cli, BenchPrintsRowsInFiveFormats) {
+  const auto bench = [&](const std::string& format) {
+    const Finished run = fathom({"bench", model(), "-p", "16", "-n", "4", "-pg", "8,2", "-d",
+                                 "0,32", "-r", "2", "--no-warmup", "-o", format});
+    EXPECT_THAT(run.status, testing::AnyOf(0, 4)) << run.err;
+    return run.out;
+  };
+  const Json rows = parse_json(bench("json"), "rows");
+  ASSERT_EQ(rows.size(), 6u);  // (pp, tg, pg) at two depths
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["samples_ns"].size(), 2u);
+    EXPECT_GT(row["avg_ts"].get<double>(), 0);
+    EXPECT_GT(row["peak_gbps"].get<double>(), 0);
+    EXPECT_GT(row["gbps"].get<double>(), 0);
+    EXPECT_EQ(row["logits_hash"].get<std::string>().size(), 16u);
+  }
+  EXPECT_EQ(line_count(bench("jsonl")), 6u);
+  EXPECT_EQ(line_count(bench("csv")), 7u);
+  EXPECT_THAT(bench("sql"), HasSubstr("INSERT INTO llama_bench"));
+  EXPECT_THAT(bench("md"),
+              AllOf(HasSubstr("| pp16"), HasSubstr("pp8+tg2 @ d32"), HasSubstr("t/s")));
+}
+
+TEST_F(Cli, BenchGivesTheSameLogitsForAnyThreadsAndPages) {
+  const auto hash = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"bench", model(), "-p", "0",  "-n",   "8",          "-d",
+                                       "40",    "-r",    "2",  "-o", "json", "--no-warmup"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return parse_json(fathom(arguments).out, "rows")[0]["logits_hash"].get<std::string>();
+  };
+  const std::string one = hash({"-t", "1"});
+  EXPECT_EQ(hash({"-t", "2"}), one);
+  EXPECT_EQ(hash({"--page-tokens", "16"}), one);
+  EXPECT_EQ(hash({"-ub", "7"}), one);
+  EXPECT_NE(hash({"--seed", "2"}), one);
+}
+
+TEST_F(Cli, BenchDocumentHasSamplesOrderAndGates) {
+  const Json json = document(fathom({"bench", model(), "-p", "8", "-n", "4", "-r", "3", "--json"}));
+  size_t tests = 0, ceilings = 0;
+  for (const Json& sample : json["samples"]) {
+    (sample["arm"] == "ceiling" ? ceilings : tests) += 1;
+  }
+  EXPECT_EQ(tests, 6u);
+  EXPECT_EQ(ceilings, 3u);
+  EXPECT_EQ(json["summary"]["orders"][0].size(), 3u);
+  std::vector<std::string> ids;
+  for (const Json& gate : json["gates"]) {
+    ids.push_back(gate["id"].get<std::string>());
+    if (ids.back() == "output_hash") EXPECT_TRUE(gate["pass"].get<bool>());
+  }
+  EXPECT_THAT(ids, testing::UnorderedElementsAre("output_hash", "output_hash", "ceiling"));
+}
+
+TEST_F(Cli, ProfileAddsUpAndHasBothDepths) {
+  const Json json =
+      document(fathom({"bench", model(), "--profile", "--depths", "16,200", "--json", "-t", "1"}));
+  const Json& profile = json["summary"]["profile"];
+  ASSERT_EQ(profile["depths"].size(), 2u);
+  EXPECT_EQ(profile["depths"][0]["depth"], 16);
+  EXPECT_EQ(profile["depths"][1]["depth"], 200);
+  int64_t attention_bytes[2] = {0, 0};
+  for (size_t d = 0; d < 2; ++d) {
+    const Json& depth = profile["depths"][d];
+    double sum = 0;
+    for (const Json& op : depth["ops"]) {
+      sum += op["ns"].get<double>();
+      if (op["op"] == "attn") attention_bytes[d] = op["bytes"].get<int64_t>();
+    }
+    EXPECT_NEAR(sum, depth["sum_ns"].get<double>(), 1);
+    EXPECT_NEAR(depth["difference_ns"].get<double>(), depth["wall_ns"].get<double>() - sum, 1);
+    EXPECT_LE(sum, 1.02 * depth["wall_ns"].get<double>());
+  }
+  // The step's own token counts: depth + 1 tokens are read.
+  ASSERT_GT(attention_bytes[0], 0);
+  EXPECT_EQ(attention_bytes[1] * 17, attention_bytes[0] * 201);
+
+  const Finished table = fathom({"bench", model(), "--profile", "--depths", "16,200", "-t", "1"});
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("attn"), HasSubstr("ms @16"), HasSubstr("growth ms"),
+                    HasSubstr("sum of the ops"), HasSubstr("wall time"), HasSubstr("difference")));
+}
+
+TEST_F(Cli, RunProfileNeedsRoomForItsDepths) {
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "-n", "1", "-q", "-c", "64", "--profile",
+                                "--depths", "16,100", "--json"}),
+                        2, "-c 101");
+}
+
+TEST_F(Cli, PerplexityAgainstItsOwnLogitsIsZeroDivergence) {
+  const std::string text = folder_ / "text.txt", base = folder_ / "base.logits";
+  {
+    std::ofstream out(text);
+    for (int i = 0; i < 60; ++i) out << "line " << i << " of a text with some words\n";
+  }
+  const Json first =
+      document(fathom({"perplexity", model(), text, "-c", "64", "--save-base", base, "--json"}));
+  EXPECT_GT(first["summary"]["perplexity"].get<double>(), 1);
+  const int64_t windows = first["summary"]["windows"].get<int64_t>();
+  EXPECT_EQ(first["summary"]["scored_tokens"].get<int64_t>(), windows * (64 - 32 - 1));
+
+  const Json again =
+      document(fathom({"perplexity", model(), text, "-c", "64", "--base", base, "--json"}));
+  EXPECT_EQ(again["summary"]["perplexity"], first["summary"]["perplexity"]);
+  EXPECT_NEAR(again["summary"]["kl"]["mean"].get<double>(), 0, 1e-12);
+  EXPECT_EQ(again["summary"]["top1_agreement_pct"].get<double>(), 100);
+
+  const Json other = document(fathom(
+      {"perplexity", model(), text, "-c", "64", "--base", base, "--activations", "f32", "--json"}));
+  EXPECT_GT(other["summary"]["kl"]["mean"].get<double>(), 0);
+
+  expect_one_line_error(fathom({"perplexity", model(), text, "-c", "32", "--base", base, "-q"}), 1,
+                        "another text");
+  expect_one_line_error(fathom({"perplexity", model(), text, "--base", text, "-c", "64", "-q"}), 1,
+                        "--save-base");
+  expect_one_line_error(fathom({"perplexity", model(), text, "-c", "100000", "-q"}), 2, "tokens");
+}
+
+TEST_F(Cli, DoctorMeasuresAndRunUsesIt) {
+  const Json json = document(fathom({"doctor", "--json", "-t", "1"}));
+  const double gbps = json["summary"]["read_gbps"]["median"].get<double>();
+  EXPECT_GT(gbps, 0.1);
+  const Finished run = fathom({"run", model(), "-p", "a", "-n", "8", "--ignore-eos", "-t", "1"});
+  EXPECT_THAT(run.err, HasSubstr(fmt::format("% of the {:.1f} GB/s measured here", gbps)));
+  const Finished table = fathom({"doctor", "--no-bandwidth"});
+  EXPECT_THAT(table.out, AllOf(HasSubstr("CPU"), HasSubstr("remedy"), Not(HasSubstr("\x1b"))));
+}
+
+// A terminal's view: everything that the program wrote to it.
+std::string on_terminal(const std::vector<std::string>& command, bool no_color) {
+  int master = -1;
+  const pid_t pid = forkpty(&master, nullptr, nullptr, nullptr);
+  if (pid == 0) {
+    setenv("TERM", "xterm", 1);
+    setenv("FATHOM_CACHE", "/nonexistent", 1);
+    if (no_color) {
+      setenv("NO_COLOR", "1", 1);
+    } else {
+      unsetenv("NO_COLOR");
+    }
+    std::vector<char*> argv;
+    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(master, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  close(master);
+  waitpid(pid, nullptr, 0);
+  return text;
+}
+
+TEST_F(Cli, ColourOnATerminalAndNeverWithNoColor) {
+  const std::vector<std::string> command{FATHOM_PROGRAM, "inspect", model()};
+  EXPECT_THAT(on_terminal(command, false), HasSubstr("\x1b[1m"));
+  EXPECT_THAT(on_terminal(command, true), Not(HasSubstr("\x1b[1m")));
+}
+
+}  // namespace
+}  // namespace fathom::test
