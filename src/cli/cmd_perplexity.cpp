@@ -310,9 +310,7 @@ int cmd_perplexity(const PerplexityFlags& flags, const Context& context) {
 RunCommand add_perplexity(CLI::App& app, Context& context) {
   auto flags = std::make_shared<PerplexityFlags>();
   add_model_argument(app, flags->model.model);
-  app.add_option("FILE,-f,--file", flags->file, "The text; - is stdin")
-      ->required()
-      ->type_name("FILE");
+  app.add_option("FILE,-f,--file", flags->file, "The text; - is stdin")->required()->type_name("");
   app.add_option("-c,--ctx,--ctx-size,--chunk", flags->n_ctx,
                  "Tokens of a window; the second half of it is scored")
       ->capture_default_str()

@@ -84,7 +84,7 @@ int cmd_synth(const SynthFlags& flags, const Context& context) {
 RunCommand add_synth(CLI::App& app, Context& context) {
   auto flags = std::make_shared<SynthFlags>();
   convert::SynthOptions& options = flags->options;
-  app.add_option("OUT,-o,--output", flags->out, "The GGUF file to write")->type_name("OUT");
+  app.add_option("OUT,-o,--output", flags->out, "The GGUF file to write")->type_name("");
   app.add_option("--shape", options.shape, "A model shape; --list shows them")->type_name("NAME");
   app.add_option("--type", options.type, "A tensor type or a mix such as q4_k_m")
       ->capture_default_str()

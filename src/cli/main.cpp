@@ -59,6 +59,7 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
   const char* group = "Common";
   app.add_option("--backend", flags.backend, "cpu, cuda or reference")
       ->capture_default_str()
+      ->type_name("NAME")
       ->group(group);
   app.add_option("--backend-dir", flags.backend_dir, "Where backend libraries are looked for first")
       ->type_name("DIR")
@@ -86,6 +87,19 @@ int report_error(const std::string& command, const char* what, int status) {
   return status;
 }
 
+// CLI11 would only say that a subcommand is required.
+void check_command(const std::vector<std::string>& arguments) {
+  std::string names;
+  for (const Command& command : kCommands) {
+    if (!arguments.empty() && arguments.front() == command.name) return;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", command.name);
+  }
+  if (arguments.empty()) fail(ErrorCode::usage, "no command: expected one of {}", names);
+  if (!arguments.front().starts_with("-")) {
+    fail(ErrorCode::usage, "no command '{}': expected one of {}", arguments.front(), names);
+  }
+}
+
 int run_program(int argc, char** argv) {
   Context context;
   context.arguments.assign(argv, argv + argc);
@@ -106,6 +120,7 @@ int run_program(int argc, char** argv) {
   }
 
   std::vector<std::string> arguments = expand_short_flags({argv + 1, argv + argc});
+  check_command(arguments);
   std::reverse(arguments.begin(), arguments.end());  // the order CLI11 takes them in
   std::string parsed_command;
   try {
@@ -150,5 +165,7 @@ int main(int argc, char** argv) {
     return fathom::cli::run_program(argc, argv);
   } catch (const fathom::cli::BrokenPipe&) {
     return 0;
+  } catch (const fathom::Error& e) {
+    return fathom::cli::report_error("", e.what(), fathom::exit_status(e.code()));
   }
 }

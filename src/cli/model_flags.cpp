@@ -11,7 +11,7 @@ namespace fathom::cli {
 void add_model_argument(CLI::App& app, std::string& model) {
   app.add_option("MODEL,-m,--model", model, "A GGUF file, or a name in the cache directory")
       ->required()
-      ->type_name("MODEL");
+      ->type_name("");
 }
 
 void add_context_flag(CLI::App& app, int64_t& n_ctx) {
@@ -87,12 +87,6 @@ OpenedModel open_model(const std::string& name, OpenOptions options, const Commo
   const std::string path = resolve_model(name);
   Model model = Model::open(path, options);
   bar.clear();
-  const ModelInfo& info = model.info();
-  if (info.n_ctx_train > 0 && info.n_ctx > info.n_ctx_train) {
-    log->write(LogLevel::warning,
-               fmt::format("a context of {} tokens is beyond the {} the model was trained for",
-                           info.n_ctx, info.n_ctx_train));
-  }
   return {std::move(log), std::move(model)};
 }
 

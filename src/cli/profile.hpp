@@ -25,21 +25,27 @@ struct ProfileOptions {
   uint64_t seed = 1;
 };
 
-// One depth; a round is a block of steps, its figures are means per step.
+// One depth. A round is a block of steps, of which it keeps medians: a step that the system
+// interrupts then counts for no op.
 struct DepthProfile {
-  int64_t depth = 0;
-  int steps_per_block = 0;
-  std::vector<double> untraced_ns;      // [round]
-  std::vector<measure::Ledger> traced;  // [round], sums over the block
+  struct Round {
+    double wall_ns = 0;         // around a watched step
+    double outside_ns = 0;      // of it, outside every op
+    std::vector<double> op_ns;  // in the order of `ops`
+  };
   struct Op {
     std::string name;
-    double ns = 0;  // per step, median over rounds
-    double calls = 0;
+    double ns = 0;  // median over rounds
+    int64_t calls = 0;
     int64_t bytes = 0;  // weights and cache that one step must read
   };
+  int64_t depth = 0;
+  int steps_per_block = 0;
+  std::vector<double> untraced_ns;  // [round]
+  std::vector<Round> traced;        // [round]
   std::vector<Op> ops;
   double sum_ns = 0;   // of the ops
-  double wall_ns = 0;  // around the same steps, median over rounds
+  double wall_ns = 0;  // median over rounds
   double untraced_median_ns = 0;
 };
 

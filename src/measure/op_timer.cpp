@@ -49,7 +49,7 @@ void OpTimer::end() {
 }
 
 void OpTimer::reset() {
-  std::fill(records_.begin(), records_.end(), Record{});
+  std::fill_n(records_.begin(), n_ops_ * n_slots_, Record{});
   open_ = nullptr;
 }
 

@@ -82,24 +82,22 @@ std::string Table::text(bool colour) const {
 }
 
 std::string Table::markdown() const {
-  const std::vector<size_t> width = widths();
+  std::vector<size_t> width = widths();
+  for (size_t& w : width) w = std::max<size_t>(w, 2);  // room for a dash and a colon
   const auto escaped = [](std::string cell) {
     for (size_t at = 0; (at = cell.find('|', at)) != std::string::npos; at += 2) {
       cell.insert(at, "\\");
     }
     return cell;
   };
-  std::string out = "|";
+  std::string head = "|", rule = "|";
   for (size_t i = 0; i < columns_.size(); ++i) {
-    out += " " + padded(columns_[i].title, width[i], columns_[i].align) + " |";
+    head += " " + padded(columns_[i].title, width[i], columns_[i].align) + " |";
+    std::string dashes(width[i], '-');
+    if (columns_[i].align == Align::right) dashes.back() = ':';
+    rule += " " + dashes + " |";
   }
-  out += "\n|";
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    const std::string dashes(width[i] + 1, '-');
-    out += columns_[i].align == Align::left ? " " + dashes + "|" : " " + dashes + ":|";
-    if (columns_[i].align == Align::right) out.erase(out.size() - 3, 1);
-  }
-  out += "\n";
+  std::string out = head + "\n" + rule + "\n";
   for (const Row& row : rows_) {
     if (row.cells.empty()) continue;
     out += "|";

@@ -228,8 +228,8 @@ TEST_F(Cli, GenerationEndsWhenTheContextIsFull) {
 TEST_F(Cli, CtrlCStopsWith130AndFigures) {
   RunOptions options;
   options.interrupts = 1;
-  const Finished run = fathom(
-      {"run", model(), "-p", "a", "-n", "1000000", "-c", "1000000", "--ignore-eos"}, options);
+  const Finished run =
+      fathom({"run", model(), "-p", "a", "--ignore-eos", "--backend", "reference"}, options);
   EXPECT_EQ(run.status, 130) << run.err;
   EXPECT_THAT(run.out, EndsWith("\n"));
   EXPECT_THAT(run.err, HasSubstr("tokens"));
@@ -238,8 +238,8 @@ TEST_F(Cli, CtrlCStopsWith130AndFigures) {
 TEST_F(Cli, AClosedPipeEndsQuietly) {
   RunOptions options;
   options.close_stdout_early = true;
-  const Finished run = fathom(
-      {"run", model(), "-p", "a", "-n", "1000000", "-c", "1000000", "--ignore-eos"}, options);
+  const Finished run =
+      fathom({"run", model(), "-p", "a", "--ignore-eos", "--backend", "reference"}, options);
   EXPECT_EQ(run.status, 0);
   EXPECT_THAT(run.err, IsEmpty());
 }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/arguments.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace fathom::cli {
+namespace {
+
+using testing::ElementsAre;
+
+ErrorCode code_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.code();
+  }
+  return ErrorCode::internal;  // none of these calls throws it
+}
+
+TEST(Arguments, ListsAndRanges) {
+  EXPECT_THAT(parse_number_list("4", "-d"), ElementsAre(4));
+  EXPECT_THAT(parse_number_list("0,4096", "-d"), ElementsAre(0, 4096));
+  EXPECT_THAT(parse_number_list("1-3", "-t"), ElementsAre(1, 2, 3));
+  EXPECT_THAT(parse_number_list("64-256+64", "-d"), ElementsAre(64, 128, 192, 256));
+  EXPECT_THAT(parse_number_list("64-600*2,7", "-d"), ElementsAre(64, 128, 256, 512, 7));
+  EXPECT_THAT(parse_number_list("1-9223372036854775807*1000000000", "-d"),
+              ElementsAre(1, 1000000000, 1000000000000000000));
+  EXPECT_THAT(parse_number_list("9223372036854775806-9223372036854775807+9", "-d"),
+              ElementsAre(9223372036854775806));
+}
+
+TEST(Arguments, BadListsAreUsageErrors) {
+  for (const char* text : {"", "a", "1,", "-5", "1-", "5-9+0", "5-9*1", "0-9*2", "1-99999999",
+                           "1e3", "99999999999999999999"}) {
+    EXPECT_EQ(code_of([&] { parse_number_list(text, "-d"); }), ErrorCode::usage) << text;
+  }
+  EXPECT_EQ(code_of([] { parse_pair("1,2,3", "-pg"); }), ErrorCode::usage);
+  EXPECT_EQ(parse_pair("512,128", "-pg"), (std::pair<int64_t, int64_t>{512, 128}));
+}
+
+TEST(Arguments, KvTypesMustBeEqual) {
+  EXPECT_EQ(parse_kv_types("q8_0", "q8_0"), KvType::q8_0);
+  EXPECT_EQ(code_of([] { parse_kv_types("f16", "q8_0"); }), ErrorCode::unsupported);
+  EXPECT_EQ(code_of([] { parse_kv_types("q4_0", "q4_0"); }), ErrorCode::usage);
+  EXPECT_STREQ(kv_type_name(KvType::bf16), "bf16");
+}
+
+TEST(Arguments, LogitBias) {
+  EXPECT_EQ(parse_logit_bias("15043+1.5").token, 15043);
+  EXPECT_EQ(parse_logit_bias("15043+1.5").bias, 1.5f);
+  EXPECT_EQ(parse_logit_bias("2-inf").bias, -INFINITY);
+  for (const char* text : {"", "7", "7+", "+1", "a+1", "7+x", "7+nan", "99999999999+1", "7 +1"}) {
+    EXPECT_EQ(code_of([&] { parse_logit_bias(text); }), ErrorCode::usage) << text;
+  }
+}
+
+TEST(Arguments, ShortFlagsOfSeveralLetters) {
+  char ctk[] = "-ctk", type[] = "f16", c[] = "-c", ngl[] = "-ngl";
+  char* given[] = {ctk, type, c, ngl};
+  EXPECT_THAT(expand_short_flags(given),
+              ElementsAre("--cache-type-k", "f16", "-c", "--n-gpu-layers"));
+}
+
+TEST(Arguments, ReadingWhatIsNoFile) {
+  EXPECT_EQ(code_of([] { read_text("/nonexistent"); }), ErrorCode::bad_file);
+  EXPECT_EQ(code_of([] { read_text("/"); }), ErrorCode::bad_file);
+  EXPECT_EQ(read_text("/dev/null"), "");
+}
+
+}  // namespace
+}  // namespace fathom::cli
