@@ -18,5 +18,7 @@ show() {
   printf '\n$ %s\n' "$*" >&2
   "$@"
 }
+# The last line of `run` is set against the read bandwidth that doctor keeps; three seconds, once a machine.
+[ -f "${FATHOM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fathom}/machine.json" ] || show "$fathom" doctor >/dev/null
 show "$fathom" run "$model" -p "$prompt" -n "${N:-128}"
 show "$fathom" bench "$model" --profile --depths 64,1641
