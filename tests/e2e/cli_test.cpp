@@ -337,7 +337,7 @@ TEST_F(Cli, BenchDocumentHasSamplesOrderAndGates) {
   std::vector<std::string> ids;
   for (const Json& gate : json["gates"]) {
     ids.push_back(gate["id"].get<std::string>());
-    if (ids.back() == "output_hash") EXPECT_TRUE(gate["pass"].get<bool>());
+    EXPECT_TRUE(ids.back() != "output_hash" || gate["pass"].get<bool>());
   }
   EXPECT_THAT(ids, testing::UnorderedElementsAre("output_hash", "output_hash", "ceiling"));
 }
