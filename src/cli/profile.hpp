@@ -25,8 +25,9 @@ struct ProfileOptions {
   uint64_t seed = 1;
 };
 
-// One depth. A round is a block of steps, of which it keeps medians: a step that the system
-// interrupts then counts for no op.
+// One depth. A round is a block of steps; it keeps the mean of its middle half by wall time, and
+// the profile that of the rounds: steps that the system interrupts are left out, and the figures of
+// the ops still add up, because they are means of the same steps.
 struct DepthProfile {
   struct Round {
     double wall_ns = 0;         // around a watched step
@@ -35,7 +36,7 @@ struct DepthProfile {
   };
   struct Op {
     std::string name;
-    double ns = 0;  // median over rounds
+    double ns = 0;  // of a step
     int64_t calls = 0;
     int64_t bytes = 0;  // weights and cache that one step must read
   };
@@ -44,9 +45,9 @@ struct DepthProfile {
   std::vector<double> untraced_ns;  // [round]
   std::vector<Round> traced;        // [round]
   std::vector<Op> ops;
-  double sum_ns = 0;   // of the ops
-  double wall_ns = 0;  // median over rounds
-  double untraced_median_ns = 0;
+  double sum_ns = 0;  // of the ops
+  double wall_ns = 0;
+  double untraced_mean_ns = 0;
 };
 
 struct Profile {

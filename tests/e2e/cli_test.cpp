@@ -92,7 +92,7 @@ TEST_F(Cli, VersionOnStdout) {
 }
 
 TEST_F(Cli, UsageErrorsAreOneLineAndStatus2) {
-  expect_one_line_error(fathom({}), 2, "subcommand");
+  expect_one_line_error(fathom({}), 2, "no command");
   expect_one_line_error(fathom({"dance"}), 2, "dance");
   expect_one_line_error(fathom({"run", model(), "-p", "a", "--no-such-flag"}), 2, "no-such-flag");
   expect_one_line_error(fathom({"run", model(), "-p", "a", "--isa", "mmx"}), 2, "mmx");
@@ -118,7 +118,6 @@ TEST_F(Cli, FailuresAndTheirStatus) {
   expect_one_line_error(fathom({"run", model(), "-f", "/nonexistent"}), 1, "/nonexistent");
   expect_one_line_error(fathom({"run", "/dev/null", "-p", "a"}), 1, "/dev/null");
   expect_one_line_error(fathom({"run", model(), "-p", "a", "--backend", "abacus"}), 3, "abacus");
-  expect_one_line_error(fathom({"run", model(), "-p", "a", "-c", "100000000000"}), 3, "memory");
 }
 
 TEST_F(Cli, AMissingModelSaysWhereItLooked) {
@@ -308,7 +307,7 @@ TEST_F(Cli, BenchPrintsRowsInFiveFormats) {
   EXPECT_EQ(line_count(bench("csv")), 7u);
   EXPECT_THAT(bench("sql"), HasSubstr("INSERT INTO llama_bench"));
   EXPECT_THAT(bench("md"),
-              AllOf(HasSubstr("| pp16"), HasSubstr("pp8+tg2 @ d32"), HasSubstr("t/s")));
+              AllOf(HasSubstr(" pp16 |"), HasSubstr("pp8+tg2 @ d32"), HasSubstr("t/s")));
 }
 
 TEST_F(Cli, BenchGivesTheSameLogitsForAnyThreadsAndPages) {
@@ -403,7 +402,7 @@ TEST_F(Cli, PerplexityAgainstItsOwnLogitsIsZeroDivergence) {
                         "another text");
   expect_one_line_error(fathom({"perplexity", model(), text, "--base", text, "-c", "64", "-q"}), 1,
                         "--save-base");
-  expect_one_line_error(fathom({"perplexity", model(), text, "-c", "100000", "-q"}), 2, "tokens");
+  expect_one_line_error(fathom({"perplexity", model(), text, "-c", "2000", "-q"}), 2, "tokens");
 }
 
 TEST_F(Cli, DoctorMeasuresAndRunUsesIt) {
