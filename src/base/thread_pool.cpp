@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
@@ -18,15 +19,42 @@
 namespace fathom {
 namespace {
 
-// About 50 us of spinning on the build machines: longer than the gap between two regions of one
-// step, shorter than a scheduler tick.
-constexpr int kSpins = 20000;
+// How long a rank that waits keeps its core: spinning covers the gaps between the regions of a
+// step, yielding gives way to whoever else wants the core, and only then does a worker park.
+constexpr auto kSpinTime = std::chrono::microseconds(40);
+constexpr auto kYieldTime = std::chrono::milliseconds(2);
 
 void pause() {
 #if defined(__x86_64__)
   _mm_pause();
 #endif
 }
+
+// One wait: step() is called until the condition holds, and says when it is time to park.
+class Waiter {
+ public:
+  // Spins or yields once; false when kSpinTime + kYieldTime have passed.
+  bool step() {
+    if (++rounds_ % 32 != 0) {
+      if (yielding_) {
+        std::this_thread::yield();
+      } else {
+        pause();
+      }
+      return true;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (rounds_ == 32) start_ = now;
+    const auto waited = now - start_;
+    yielding_ = waited > kSpinTime;
+    return waited < kSpinTime + kYieldTime;
+  }
+
+ private:
+  uint32_t rounds_ = 0;
+  bool yielding_ = false;
+  std::chrono::steady_clock::time_point start_;
+};
 
 std::vector<int> affinity_cpus() {
   cpu_set_t set;
@@ -98,12 +126,9 @@ void ThreadPool::execute(int rank) {
 void ThreadPool::worker(int rank) {
   uint64_t seen = 0;
   while (true) {
-    int spins = 0;
+    Waiter waiter;
     while (shared_->generation.load(std::memory_order_acquire) == seen) {
-      if (++spins < kSpins) {
-        pause();
-        continue;
-      }
+      if (waiter.step()) continue;
       std::unique_lock lock(shared_->mutex);
       shared_->sleepers.fetch_add(1, std::memory_order_seq_cst);
       shared_->wake.wait(lock, [&] { return shared_->generation.load() != seen; });
@@ -127,14 +152,8 @@ void ThreadPool::run_erased(Invoke invoke, void* fn) {
     s.wake.notify_all();
   }
   execute(0);
-  int spins = 0;
-  while (s.pending.load(std::memory_order_acquire) > 0) {
-    if (++spins < kSpins) {
-      pause();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  Waiter waiter;
+  while (s.pending.load(std::memory_order_acquire) > 0) waiter.step();
   if (s.error) std::rethrow_exception(std::exchange(s.error, nullptr));
 }
 
@@ -146,14 +165,8 @@ void ThreadPool::barrier() {
     s.barrier_phase.store(phase + 1, std::memory_order_release);
     return;
   }
-  int spins = 0;
-  while (s.barrier_phase.load(std::memory_order_acquire) == phase) {
-    if (++spins < kSpins) {
-      pause();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  Waiter waiter;
+  while (s.barrier_phase.load(std::memory_order_acquire) == phase) waiter.step();
 }
 
 int ThreadPool::usable_cpus() {

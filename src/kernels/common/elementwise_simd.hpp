@@ -42,21 +42,21 @@ struct Elementwise {
         v[i] = V::load(x + i * V::kLanes);
         largest = V::max(largest, V::abs(v[i]));
       }
-      float lanes[V::kLanes];
-      V::store(lanes, largest);
-      float amax = 0.0f;
-      for (float lane : lanes) amax = lane > amax ? lane : amax;
+      const float amax = V::max_of(largest);
       const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
       out->d = amax / 127.0f;
-      int32_t codes[kActBlockElems];
+      typename V::I codes[kVectors];
       for (int i = 0; i < kVectors; ++i) {
-        const auto code = V::to_i32(V::round(V::mul(v[i], V::set1(inverse))));
-        __builtin_memcpy(codes + i * V::kLanes, &code, sizeof code);
+        codes[i] = V::to_i32(V::round(V::mul(v[i], V::set1(inverse))));
       }
-      int32_t sums[2] = {0, 0};
-      for (int k = 0; k < kActBlockElems; ++k) {
-        out->q[k] = static_cast<int8_t>(codes[k]);
-        sums[k / 16] += codes[k];
+      V::store_codes(out->q, codes);
+      int32_t sums[2];
+      for (int half = 0; half < 2; ++half) {
+        auto sum = codes[half * kVectors / 2];
+        for (int i = 1; i < kVectors / 2; ++i) {
+          sum = V::add_i32(sum, codes[half * kVectors / 2 + i]);
+        }
+        sums[half] = V::sum_i32(sum);
       }
       out->minus_sum = -(sums[0] + sums[1]);
       for (int half = 0; half < 2; ++half) {

@@ -86,6 +86,26 @@ struct Avx2 {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(row), x);
   }
 
+  [[gnu::always_inline]] static int32_t sum_i32(I a) {
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
+    return _mm_cvtsi128_si32(sum);
+  }
+  [[gnu::always_inline]] static float max_of(F a) {
+    __m128 best = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    best = _mm_max_ps(best, _mm_movehl_ps(best, best));
+    best = _mm_max_ps(best, _mm_shuffle_ps(best, best, 1));
+    return _mm_cvtss_f32(_mm_max_ps(best, _mm_setzero_ps()));
+  }
+  [[gnu::always_inline]] static void store_codes(int8_t* out, const I* codes) {
+    const I low = _mm256_packs_epi32(codes[0], codes[1]);
+    const I high = _mm256_packs_epi32(codes[2], codes[3]);
+    const I order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // undoes the lanes of the packs
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
+                        _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order));
+  }
+
   [[gnu::always_inline]] static I broadcast4(const int8_t* a) {
     int32_t word;
     std::memcpy(&word, a, 4);

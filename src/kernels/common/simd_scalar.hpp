@@ -155,6 +155,21 @@ struct Scalar {
     return out;
   }
 
+  static int32_t sum_i32(I a) {
+    int32_t out = 0;
+    for (int32_t lane : a.v) out += lane;
+    return out;
+  }
+  static float max_of(F a) {  // of lanes that are not negative; 0 where a lane is NaN
+    float out = 0.0f;
+    for (float lane : a.v) out = lane > out ? lane : out;
+    return out;
+  }
+  // 32 values within -128..127, 32/kLanes vectors.
+  static void store_codes(int8_t* out, const I* codes) {
+    for (int i = 0; i < 32; ++i) out[i] = static_cast<int8_t>(codes[i / kLanes].v[i % kLanes]);
+  }
+
   // A dot product over N words of unsigned bytes <= kMaxU with the activation bytes a[4*N]: lane r
   // gets start plus the sum over words w and bytes b of words[w].byte[b] of lane r times a[4*w+b].
   template <int kMaxU, int N>
