@@ -6,8 +6,8 @@
 //   K tile  [head_dim][16 tokens]   so that a score is one multiply-add per dim with tokens in
 //   lanes V tile  [16 tokens][head_dim]   so that the output is one multiply-add per token with
 //   dims in lanes
-// q8_0 stores int8 codes in the same order, then f16 scales: K [head_dim/32][16], V
-// [16][head_dim/32].
+// q8_0 stores int8 codes in the same order, then f16 scales [head_dim/32][16 tokens], K and V
+// alike.
 #pragma once
 
 #include <cstddef>

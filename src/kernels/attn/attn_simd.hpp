@@ -6,7 +6,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <utility>
 
 #include "kernels/attn/attn.hpp"
 #include "kernels/common/cpu_kernels.hpp"
@@ -17,28 +19,29 @@ namespace fathom {
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Loads kLanes values of a tile as f32: values of K lie [dim][16 tokens], of V [token][head_dim],
-// so `index` = dim*16 + token or token*head_dim + dim. q8_0 scales follow the codes.
+// Loads kLanes values of a tile as f32: values of K lie [dim][16 tokens], of V [token][head_dim].
+// q8_0 gives bare codes; its f16 scales follow the codes, one for 32 dims of a token, and are
+// applied to sums over 32 dims (K) or to the weight of the token (V).
 template <class V, KvFormat kFormat>
 struct TileLoad {
-  static typename V::F k(const std::byte* tile, int head_dim, int dim, int token) {
-    return at(tile, dim * kKvTileTokens + token,
-              head_dim * kKvTileTokens + 2 * (dim / 32 * kKvTileTokens + token));
+  static constexpr bool kScaled = kFormat == KvFormat::q8_0;
+  static constexpr int kScaleDims = 32;
+
+  [[gnu::always_inline]] static typename V::F k(const std::byte* tile, int dim, int token) {
+    return at(tile, dim * kKvTileTokens + token);
   }
-  static typename V::F v(const std::byte* tile, int head_dim, int token, int dim) {
-    if constexpr (kFormat == KvFormat::q8_0) {
-      const int scale = head_dim * kKvTileTokens + 2 * (token * (head_dim / 32) + dim / 32);
-      uint16_t half;
-      __builtin_memcpy(&half, tile + scale, 2);
-      const auto codes = V::load_i8(reinterpret_cast<const int8_t*>(tile) + token * head_dim + dim);
-      return V::mul(V::set1(f16_to_f32(half)), V::to_f32(codes));
-    } else {
-      return at(tile, token * head_dim + dim, 0);
-    }
+  [[gnu::always_inline]] static typename V::F v(const std::byte* tile, int head_dim, int token,
+                                                int dim) {
+    return at(tile, token * head_dim + dim);
+  }
+  // Of dims dim..dim+31 for kLanes tokens.
+  static typename V::F scale(const std::byte* tile, int head_dim, int dim, int token) {
+    const auto* scales = reinterpret_cast<const uint16_t*>(tile + head_dim * kKvTileTokens);
+    return V::load_f16(scales + dim / kScaleDims * kKvTileTokens + token);
   }
 
  private:
-  static typename V::F at(const std::byte* tile, int index, int scales) {
+  [[gnu::always_inline]] static typename V::F at(const std::byte* tile, int index) {
     if constexpr (kFormat == KvFormat::f32) {
       return V::load(reinterpret_cast<const float*>(tile) + index);
     } else if constexpr (kFormat == KvFormat::f16) {
@@ -46,9 +49,7 @@ struct TileLoad {
     } else if constexpr (kFormat == KvFormat::bf16) {
       return V::load_bf16(reinterpret_cast<const uint16_t*>(tile) + index);
     } else {
-      const auto codes = V::load_i8(reinterpret_cast<const int8_t*>(tile) + index);
-      return V::mul(V::load_f16(reinterpret_cast<const uint16_t*>(tile + scales)),
-                    V::to_f32(codes));
+      return V::to_f32(V::load_i8(reinterpret_cast<const int8_t*>(tile) + index));
     }
   }
 };
@@ -72,7 +73,7 @@ struct Attention {
   static void scores(const Segment& segment, const float* const* q, int head_dim, float scale,
                      float (*out)[kAttnSegmentTokens]) {
     // As many tiles at once as keep the accumulators in registers and the adders busy.
-    constexpr int kTiles = V::kLanes == 16 ? 4 : kRows <= 3 ? 2 : 1;
+    constexpr int kTiles = V::kLanes == 16 ? 4 : kRows <= 2 ? 2 : 1;
     for (int t0 = 0; t0 < segment.n_tiles; t0 += kTiles) {
       const int n = std::min(kTiles, segment.n_tiles - t0);
       if (n == kTiles) {
@@ -94,23 +95,46 @@ struct Attention {
     for (auto& row : acc) {
       for (auto& a : row) a = V::set1(0.0f);
     }
-    for (int dim = 0; dim < head_dim; ++dim) {
+    if constexpr (TileLoad<V, kFormat>::kScaled) {
+      constexpr int kDims = TileLoad<V, kFormat>::kScaleDims;
+      for (int dim = 0; dim < head_dim; dim += kDims) {
+        F part[kRows][kVectors];
+        for (auto& row : part) {
+          for (auto& a : row) a = V::set1(0.0f);
+        }
+        score_dims<kFormat, kRows, kVectors>(tiles, q, dim, dim + kDims, part);
+        for (int i = 0; i < kVectors; ++i) {
+          const F scales = TileLoad<V, kFormat>::scale(tiles[i / kTileVectors], head_dim, dim,
+                                                       i % kTileVectors * V::kLanes);
+          for (int r = 0; r < kRows; ++r) acc[r][i] = V::fma(part[r][i], scales, acc[r][i]);
+        }
+      }
+    } else {
+      score_dims<kFormat, kRows, kVectors>(tiles, q, 0, head_dim, acc);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < kVectors; ++i) {
+        V::store(out[r] + token0 + i * V::kLanes, V::mul(acc[r][i], V::set1(scale)));
+      }
+    }
+  }
+
+  // acc += q . K over dims [begin, end)
+  template <KvFormat kFormat, int kRows, int kVectors>
+  [[gnu::always_inline]] static void score_dims(const std::byte* const* tiles,
+                                                const float* const* q, int begin, int end,
+                                                F (*acc)[kVectors]) {
+    for (int dim = begin; dim < end; ++dim) {
       F k[kVectors];
 #pragma GCC unroll 4
       for (int i = 0; i < kVectors; ++i) {
-        k[i] = TileLoad<V, kFormat>::k(tiles[i / kTileVectors], head_dim, dim,
-                                       i % kTileVectors * V::kLanes);
+        k[i] = TileLoad<V, kFormat>::k(tiles[i / kTileVectors], dim, i % kTileVectors * V::kLanes);
       }
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         const F q_dim = V::set1(q[r][dim]);
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) acc[r][i] = V::fma(q_dim, k[i], acc[r][i]);
-      }
-    }
-    for (int r = 0; r < kRows; ++r) {
-      for (int i = 0; i < kVectors; ++i) {
-        V::store(out[r] + token0 + i * V::kLanes, V::mul(acc[r][i], V::set1(scale)));
       }
     }
   }
@@ -150,7 +174,10 @@ struct Attention {
   static void outputs(const Segment& segment, const float (*p)[kAttnSegmentTokens],
                       const int* n_tokens, const float* shrink, int head_dim,
                       float* const* output) {
-    constexpr int kVectors = V::kLanes == 16 ? (kRows <= 6 ? 4 : 2) : kRows <= 3 ? 4 : 2;
+    // Accumulators, loads and a weight in 16 or 32 registers; q8_0 stays within one scale's dims.
+    constexpr int kVectors = V::kLanes == 16 && !TileLoad<V, kFormat>::kScaled ? 4
+                             : V::kLanes == 8 && kRows <= 2                    ? 4
+                                                                               : 2;
     constexpr int kDims = kVectors * V::kLanes;
     int common = n_tokens[0];
     for (int r = 1; r < kRows; ++r) common = std::min(common, n_tokens[r]);
@@ -175,6 +202,15 @@ struct Attention {
         acc[r][i] = V::mul(V::load(output[r] + dim + i * V::kLanes), V::set1(shrink[r]));
       }
     }
+    [[maybe_unused]] alignas(64) float scaled[kRows][kAttnSegmentTokens];
+    if constexpr (TileLoad<V, kFormat>::kScaled) {
+      for (int at = 0; at < segment.n_tiles * kKvTileTokens; at += V::kLanes) {
+        const F scale = TileLoad<V, kFormat>::scale(segment.v[at / kKvTileTokens], head_dim, dim,
+                                                    at % kKvTileTokens);
+        for (int r = 0; r < kRows; ++r) V::store(scaled[r] + at, V::mul(V::load(p[r] + at), scale));
+      }
+      p = scaled;
+    }
     int token = 0;
     for (int tile = 0; token < common; ++tile) {
       const int end = std::min(common, token + kKvTileTokens);
@@ -195,10 +231,11 @@ struct Attention {
     for (int r = 0; r < kRows; ++r) {  // the few tokens that only some rows may see
       for (int t = common; t < n_tokens[r]; ++t) {
         const std::byte* tile = segment.v[t / kKvTileTokens];
+        const F weight = V::set1(p[r][t]);
         for (int i = 0; i < kVectors; ++i) {
           const F v =
               TileLoad<V, kFormat>::v(tile, head_dim, t % kKvTileTokens, dim + i * V::kLanes);
-          acc[r][i] = V::fma(V::set1(p[r][t]), v, acc[r][i]);
+          acc[r][i] = V::fma(weight, v, acc[r][i]);
         }
       }
       for (int i = 0; i < kVectors; ++i) V::store(output[r] + dim + i * V::kLanes, acc[r][i]);
@@ -223,11 +260,20 @@ struct Attention {
     outputs<kFormat, kRows>(segment, p, n_tokens, shrink, head_dim, output);
   }
 
-  template <KvFormat kFormat, int kMax>
-  static void all_rows(const AttnSplitJob& job, const Segment& segment, int first) {
-    for (; first + kMax <= job.n_queries; first += kMax) rows<kFormat, kMax>(job, segment, first);
-    if constexpr (kMax > 1) {
-      if (first < job.n_queries) all_rows<kFormat, kMax - 1>(job, segment, first);
+  // All queries of a segment, in passes of nearly equal size: 7 rows go as 4 and 3, not 6 and 1.
+  template <KvFormat kFormat>
+  static void all_rows(const AttnSplitJob& job, const Segment& segment) {
+    using Pass = void (*)(const AttnSplitJob&, const Segment&, int);
+    static constexpr auto kPasses = []<int... kRows>(std::integer_sequence<int, kRows...>) {
+      return std::array<Pass, sizeof...(kRows)>{rows<kFormat, kRows + 1>...};
+    }
+    (std::make_integer_sequence<int, V::kAttnRows>{});
+    for (int first = 0; first < job.n_queries;) {
+      const int left = job.n_queries - first;
+      const int n_passes = (left + V::kAttnRows - 1) / V::kAttnRows;
+      const int n = (left + n_passes - 1) / n_passes;
+      kPasses[static_cast<size_t>(n - 1)](job, segment, first);
+      first += n;
     }
   }
 
@@ -249,7 +295,7 @@ struct Attention {
         segment.k[tile] = kv.k + offset;
         segment.v[tile] = kv.v + offset;
       }
-      all_rows<kFormat, V::kAttnRows>(job, segment, 0);
+      all_rows<kFormat>(job, segment);
     }
   }
 

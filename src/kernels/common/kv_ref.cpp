@@ -18,27 +18,18 @@ struct Place {
   int64_t lane;        // of the token in its tile
   int64_t dim_stride;  // elements between two dims of the token
   int64_t token_stride;
-  int64_t scale_dim_stride;
-  int64_t scale_token_stride;
 
   int64_t element(int dim) const { return dim * dim_stride + lane * token_stride; }
-  int64_t scale(int block) const { return block * scale_dim_stride + lane * scale_token_stride; }
+  int64_t scale(int block) const { return int64_t{block} * kKvTileTokens + lane; }
 };
 
 Place place(const KvLayerView& kv, KvPart part, const int32_t* pages, int kv_head, int64_t token) {
   const int head_dim = kv.geometry.head_dim;
   std::byte* base = part == KvPart::key ? kv.k : kv.v;
-  Place p{base + kv.tile_offset(pages, kv_head, token),
-          token % kKvTileTokens,
-          1,
-          head_dim,
-          1,
-          head_dim / kScaleDims};
+  Place p{base + kv.tile_offset(pages, kv_head, token), token % kKvTileTokens, 1, head_dim};
   if (part == KvPart::key) {
     p.dim_stride = kKvTileTokens;
     p.token_stride = 1;
-    p.scale_dim_stride = kKvTileTokens;
-    p.scale_token_stride = 1;
   }
   return p;
 }

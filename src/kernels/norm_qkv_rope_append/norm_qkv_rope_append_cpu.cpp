@@ -74,8 +74,7 @@ void store_head(const ExecContext& ctx, const KvGeometry& geometry, const float*
         uint16_t scale;
         quantize_kv(x + 32 * block, codes, scale);
         scatter(codes, 32, tile + first + 32 * block * stride, stride);
-        const int index = is_key ? block * kKvTileTokens + token : token * (n / 32) + block;
-        std::memcpy(scales + 2 * index, &scale, 2);
+        std::memcpy(scales + 2 * (block * kKvTileTokens + token), &scale, 2);
       }
       break;
     }
