@@ -21,10 +21,12 @@ import sys
 import time
 
 import results
+from cpu_share import ForeignShare, wait_until_idle
 from round_stats import best_peer_arm, ratio_summary
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEER_ARMS = {"llama_fa0": "off", "llama_fa1": "on"}
+FOREIGN_LIMIT = 0.1  # share of the machine that others may use, median over the blocks of a test
 GATE_FAILED = 4  # fathom's exit status when it measured, but a gate says not to trust it
 
 # id: prompt tokens, generated tokens, depth.
@@ -83,18 +85,19 @@ def block_command(args, arm, test, model_path):
 
 def run_block(args, arm, test, model_path):
     command = block_command(args, arm, test, model_path)
-    load_before = os.getloadavg()[0]
-    if arm == "fathom":
-        document, wall_s = run_json(command, accepted=(0, GATE_FAILED))
-        rows, gates = document["summary"]["rows"], document["gates"]
-    else:
-        (rows, wall_s), gates = run_json(command), []
+    wait_until_idle(FOREIGN_LIMIT, args.wait_idle)
+    with ForeignShare() as foreign:
+        if arm == "fathom":
+            document, wall_s = run_json(command, accepted=(0, GATE_FAILED))
+            rows, gates = document["summary"]["rows"], document["gates"]
+        else:
+            (rows, wall_s), gates = run_json(command), []
     if len(rows) != 1:
         raise SystemExit(f"{' '.join(command)}: found {len(rows)} rows, expected 1")
     samples = rows[0]["samples_ts"]
     return {"arm": arm, "value": statistics.median(samples), "samples_ts": samples,
-            "wall_s": wall_s, "load_before": load_before, "command": command, "row": rows[0],
-            "gates": gates}
+            "wall_s": wall_s, "foreign_cpu_share": foreign.value, "command": command,
+            "row": rows[0], "gates": gates}
 
 
 def limit_of(block):
@@ -133,18 +136,21 @@ def speed_row(test, model, rounds, peer_name, raw):
 
 def first_token(command):
     """Seconds from process start to the first byte of text, and the peak memory of the process."""
-    begin = time.monotonic()
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL)
-    byte = child.stdout.read(1)
-    seconds = time.monotonic() - begin
-    child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
+    with ForeignShare() as foreign:
+        begin = time.monotonic()
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL)
+        byte = child.stdout.read(1)
+        seconds = time.monotonic() - begin
+        child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        child.stdout.close()
     if child.returncode or not byte:
         raise SystemExit(f"{' '.join(command)}: exit {child.returncode}, "
                          f"{'some' if byte else 'no'} text")
-    return {"seconds": seconds, "peak_bytes": usage.ru_maxrss * 1024, "command": command}
+    return {"seconds": seconds, "peak_bytes": usage.ru_maxrss * 1024,
+            "foreign_cpu_share": foreign.value, "command": command}
 
 
 def run_commands(args, model_path):
@@ -164,6 +170,7 @@ def measure_first_token(args, model_path, rng):
     for _ in range(args.start_rounds):
         arms = list(commands)
         rng.shuffle(arms)
+        wait_until_idle(FOREIGN_LIMIT, args.wait_idle)
         rounds.append({arm: first_token(commands[arm]) for arm in arms})
     return rounds
 
@@ -249,6 +256,13 @@ def gates_of(test, rounds):
     return gates
 
 
+def idle_gate(test, shares):
+    """Were we alone? The median over the blocks of the CPU share that other processes took."""
+    share = statistics.median(shares)
+    return {"id": "cpu_idle", "pass": share <= FOREIGN_LIMIT, "value": round(share, 4),
+            "limit": FOREIGN_LIMIT, "why": f"{test}: share of the CPUs that others used, median"}
+
+
 def print_row(row, machine):
     limit = "" if row["pct_of_limit"] is None else f"  {row['pct_of_limit']:5.1f} % of limit"
     target = target_of(row, machine)
@@ -271,12 +285,15 @@ def measure_model(args, model, machine, peer_name, rng):
         if test in TESTS:
             record["rounds"][test] = rounds = measure_test(args, test, path, rng)
             new = [speed_row(test, model, rounds, peer_name, raw)]
+            shares = [block["foreign_cpu_share"] for r in rounds for block in r["blocks"]]
             gates += gates_of(test, rounds)
         else:
             record["rounds"][test] = rounds = measure_first_token(args, path, rng)
             allowed = 1.1 * weights_and_cache_bytes(args, path) + 32 * 2**20
             new = [first_token_row(model, rounds, peer_name, raw),
                    memory_row(model, rounds, allowed, peer_name, raw)]
+            shares = [start["foreign_cpu_share"] for r in rounds for start in r.values()]
+        gates.append(idle_gate(test, shares))
         for row in new:
             print_row(row, machine["class"])
         rows += new
@@ -300,6 +317,8 @@ def parse_args(argv):
     parser.add_argument("--start-rounds", type=int, default=11)
     parser.add_argument("--run-ctx", type=int, default=2048, help="-c of the start and memory test")
     parser.add_argument("--kv-type", default="f16")
+    parser.add_argument("--wait-idle", type=float, default=60.0,
+                        help="seconds to wait before a block until others leave the CPUs alone")
     parser.add_argument("--seed", type=int, default=1, help="order of the arms")
     args = parser.parse_args(argv)
     args.commit = results.commit_of(ROOT)

@@ -10,7 +10,9 @@ import sys
 import tempfile
 import textwrap
 import unittest
+from unittest import mock
 
+import cpu_share
 import peers
 import results
 import round_stats
@@ -128,10 +130,14 @@ class FlowTest(unittest.TestCase):
             path.write_text(text)
             path.chmod(0o755)
 
+        # The flow is judged here, not how busy the machine of the test is.
+        self.enterContext(mock.patch.object(peers, "FOREIGN_LIMIT", 1.1))
+
     def run_main(self, *tests):
         argv = ["--fathom", self.folder / "fathom", "--peer-dir", self.folder / "peer",
                 "--models-dir", self.folder / "models", "--out", self.folder / "out", "--models",
-                "smollm2-135m-q4_1", "--rounds", 3, "--start-rounds", 3, "--tests", *tests]
+                "smollm2-135m-q4_1", "--wait-idle", 0, "--rounds", 3, "--start-rounds", 3, "--tests",
+                *tests]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             status = peers.main([str(a) for a in argv])
         summary, = (self.folder / "out").glob("*/summary.json")
@@ -208,6 +214,29 @@ class GateTest(unittest.TestCase):
     def test_any_other_gate_fails_with_one_round(self):
         self.assertFalse(self.gates("output_hash", [True, False, True]))
         self.assertTrue(self.gates("output_hash", [True, True, True]))
+
+
+    def test_a_busy_machine_is_not_trusted(self):
+        self.assertFalse(peers.idle_gate("t", [0.0, 0.3, 0.4])["pass"])
+        self.assertTrue(peers.idle_gate("t", [0.0, 0.05, 0.9])["pass"])
+
+
+class CpuShareTest(unittest.TestCase):
+    def test_children_of_ours_are_not_foreign(self):
+        readings = iter([(10.0, 100.0), (13.0, 104.0)])  # 3 of 4 CPU seconds were busy
+        own = iter([5.0, 7.0])  # 2 of them ours
+        with mock.patch.object(cpu_share, "busy_and_total_s", lambda: next(readings)), \
+                mock.patch.object(cpu_share, "children_s", lambda: next(own)):
+            with cpu_share.ForeignShare() as share:
+                pass
+        self.assertAlmostEqual(share.value, 0.25)
+
+    def test_stat_is_read_as_the_kernel_writes_it(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n")
+            file.flush()
+            busy, total = cpu_share.busy_and_total_s(file.name)
+        self.assertAlmostEqual(busy / total, 0.15)
 
 
 class TargetTest(unittest.TestCase):
