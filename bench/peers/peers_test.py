@@ -136,8 +136,8 @@ class FlowTest(unittest.TestCase):
     def run_main(self, *tests):
         argv = ["--fathom", self.folder / "fathom", "--peer-dir", self.folder / "peer",
                 "--models-dir", self.folder / "models", "--out", self.folder / "out", "--models",
-                "smollm2-135m-q4_1", "--wait-idle", 0, "--rounds", 3, "--start-rounds", 3, "--tests",
-                *tests]
+                "smollm2-135m-q4_1", "--wait-idle", 0, "--rounds", 3,
+                "--start-rounds", 3, "--tests", *tests]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             status = peers.main([str(a) for a in argv])
         summary, = (self.folder / "out").glob("*/summary.json")
