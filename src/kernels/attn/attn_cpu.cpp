@@ -65,6 +65,7 @@ void run_split(const ExecContext& ctx, const AttnArgs& args, const BlockQueries&
   job.kv_head = kv_head;
   job.token_begin = split * kAttnSplitTokens;
   job.token_end = std::min<int64_t>(job.token_begin + kAttnSplitTokens, queries.most_tokens);
+  job.token_last = queries.most_tokens;
   job.n_queries = queries.n;
   job.q = queries.q;
   job.limit = queries.limit;
@@ -168,17 +169,21 @@ void few_rows(ExecContext& ctx, const AttnArgs& args) {
     return States(memory + first_state[b] + index * States::floats(n, s.head_dim), n);
   };
 
-  Chunks split_chunks(first_unit[n_blocks], 1);
+  // Neighbouring splits go to one thread, so that its stream of keys and values goes on.
+  const int64_t fair = ceil_div(first_unit[n_blocks], int64_t{ctx.pool->size()} * 4);
+  Chunks split_chunks(first_unit[n_blocks], std::min<int64_t>(fair, 8));
   Chunks fold_chunks(int64_t{n_blocks} * s.n_kv_heads, 1);
   ctx.pool->run([&](Team& team) {
-    for (int64_t unit, end; split_chunks.next(unit, end);) {
-      int32_t b = 0;
-      while (unit >= first_unit[b + 1]) ++b;
-      const int64_t within = unit - first_unit[b];
-      const int kv_head = static_cast<int>(within / n_splits[b]);
-      const int64_t split = within % n_splits[b];
-      const BlockQueries queries(args, blocks[b], kv_head);
-      run_split(ctx, args, queries, blocks[b], kv_head, split, states(b, kv_head, split));
+    for (int64_t begin, end; split_chunks.next(begin, end);) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        int32_t b = 0;
+        while (unit >= first_unit[b + 1]) ++b;
+        const int64_t within = unit - first_unit[b];
+        const int kv_head = static_cast<int>(within / n_splits[b]);
+        const int64_t split = within % n_splits[b];
+        const BlockQueries queries(args, blocks[b], kv_head);
+        run_split(ctx, args, queries, blocks[b], kv_head, split, states(b, kv_head, split));
+      }
     }
     team.barrier();
     for (int64_t unit, end; fold_chunks.next(unit, end);) {

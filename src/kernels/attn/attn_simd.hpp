@@ -54,42 +54,82 @@ struct TileLoad {
   }
 };
 
+// Asks for the lines of up to four tiles, a few at a time between other work. Several short streams
+// at once are more than a hardware prefetcher follows.
+template <class V>
+class TilePrefetch {
+ public:
+  TilePrefetch(const std::byte* const* tiles, int n_tiles, int64_t tile_bytes)
+      : tiles_(tiles), left_(n_tiles), tile_bytes_(tile_bytes) {
+    if (left_ > 0) start_tile();
+  }
+
+  [[gnu::always_inline]] void lines(int n) {
+    if (left_ == 0) return;
+    for (int i = 0; i < n; ++i) V::prefetch(next_ + 64 * i);
+    next_ += 64 * n;
+    if (next_ >= end_ && --left_ > 0) start_tile();
+  }
+
+ private:
+  void start_tile() {
+    next_ = *tiles_++;
+    end_ = next_ + tile_bytes_;
+  }
+
+  const std::byte* const* tiles_;
+  const std::byte* next_ = nullptr;
+  const std::byte* end_ = nullptr;
+  int left_;
+  int64_t tile_bytes_;
+};
+
 template <class V>
 struct Attention {
   using F = typename V::F;
+  // Lines asked for per 8 dims of scores and per 4 tokens of outputs: 128 over an f16 segment.
+  static constexpr int kScoreLines = V::kLanes == 16 ? 16 : 4;
+  static constexpr int kOutputLines = V::kLanes == 16 ? 8 : 2;
   static constexpr int kSegmentTiles = kAttnSegmentTokens / kKvTileTokens;
   static constexpr int kTileVectors = kKvTileTokens / V::kLanes;
+
+  // The inner loops stay functions of their own: inlined together they ran out of registers.
 
   // One segment as the tiles' addresses; tokens [begin, end) of the sequence.
   struct Segment {
     const std::byte* k[kSegmentTiles];
     const std::byte* v[kSegmentTiles];
+    const std::byte* next_k[kSegmentTiles];  // of the segment after this one
     int64_t begin;
     int n_tiles;
+    int n_next;
   };
 
   // scores[r][0..16 n_tiles) = scale * q[r] . K
   template <KvFormat kFormat, int kRows>
   static void scores(const Segment& segment, const float* const* q, int head_dim, float scale,
-                     float (*out)[kAttnSegmentTokens]) {
+                     float (*out)[kAttnSegmentTokens], TilePrefetch<V>& prefetch) {
     // As many tiles at once as keep the accumulators in registers and the adders busy.
     constexpr int kTiles = V::kLanes == 16 ? 4 : kRows <= 2 ? 2 : 1;
     for (int t0 = 0; t0 < segment.n_tiles; t0 += kTiles) {
       const int n = std::min(kTiles, segment.n_tiles - t0);
       if (n == kTiles) {
         score_tiles<kFormat, kRows, kTiles>(segment.k + t0, q, head_dim, scale, out,
-                                            t0 * kKvTileTokens);
+                                            t0 * kKvTileTokens, prefetch);
       } else {
         for (int t = t0; t < t0 + n; ++t) {
-          score_tiles<kFormat, kRows, 1>(segment.k + t, q, head_dim, scale, out, t * kKvTileTokens);
+          score_tiles<kFormat, kRows, 1>(segment.k + t, q, head_dim, scale, out, t * kKvTileTokens,
+                                         prefetch);
         }
       }
     }
   }
 
   template <KvFormat kFormat, int kRows, int kTiles>
-  static void score_tiles(const std::byte* const* tiles, const float* const* q, int head_dim,
-                          float scale, float (*out)[kAttnSegmentTokens], int token0) {
+  [[gnu::noinline]] static void score_tiles(const std::byte* const* tiles, const float* const* q,
+                                            int head_dim, float scale,
+                                            float (*out)[kAttnSegmentTokens], int token0,
+                                            TilePrefetch<V>& prefetch) {
     constexpr int kVectors = kTiles * kTileVectors;
     F acc[kRows][kVectors];
     for (auto& row : acc) {
@@ -102,7 +142,7 @@ struct Attention {
         for (auto& row : part) {
           for (auto& a : row) a = V::set1(0.0f);
         }
-        score_dims<kFormat, kRows, kVectors>(tiles, q, dim, dim + kDims, part);
+        score_dims<kFormat, kRows, kVectors>(tiles, q, dim, dim + kDims, part, prefetch);
         for (int i = 0; i < kVectors; ++i) {
           const F scales = TileLoad<V, kFormat>::scale(tiles[i / kTileVectors], head_dim, dim,
                                                        i % kTileVectors * V::kLanes);
@@ -110,7 +150,7 @@ struct Attention {
         }
       }
     } else {
-      score_dims<kFormat, kRows, kVectors>(tiles, q, 0, head_dim, acc);
+      score_dims<kFormat, kRows, kVectors>(tiles, q, 0, head_dim, acc, prefetch);
     }
     for (int r = 0; r < kRows; ++r) {
       for (int i = 0; i < kVectors; ++i) {
@@ -123,8 +163,9 @@ struct Attention {
   template <KvFormat kFormat, int kRows, int kVectors>
   [[gnu::always_inline]] static void score_dims(const std::byte* const* tiles,
                                                 const float* const* q, int begin, int end,
-                                                F (*acc)[kVectors]) {
+                                                F (*acc)[kVectors], TilePrefetch<V>& prefetch) {
     for (int dim = begin; dim < end; ++dim) {
+      if (dim % 8 == 0) prefetch.lines(kScoreLines);
       F k[kVectors];
 #pragma GCC unroll 4
       for (int i = 0; i < kVectors; ++i) {
@@ -141,7 +182,7 @@ struct Attention {
 
   // Turns a row's scores into weights and moves its state to the new maximum: returns the factor
   // by which the output so far shrinks.
-  static float soften(float* score, int n_tokens, float& max, float& sum) {
+  [[gnu::noinline]] static float soften(float* score, int n_tokens, float& max, float& sum) {
     constexpr int kVectors = Lanes16<V>::kVectors;
     auto largest = Lanes16<V>::set1(kMinusInfinity);
     const int padded = (n_tokens + 15) / 16 * 16;
@@ -172,8 +213,8 @@ struct Attention {
   // output[r] = shrink[r] * output[r] + sum over tokens [0, n_tokens[r]) of p[r][t] V[t]
   template <KvFormat kFormat, int kRows>
   static void outputs(const Segment& segment, const float (*p)[kAttnSegmentTokens],
-                      const int* n_tokens, const float* shrink, int head_dim,
-                      float* const* output) {
+                      const int* n_tokens, const float* shrink, int head_dim, float* const* output,
+                      TilePrefetch<V>& prefetch) {
     // Accumulators, loads and a weight in 16 or 32 registers; q8_0 stays within one scale's dims.
     constexpr int kVectors = V::kLanes == 16 && !TileLoad<V, kFormat>::kScaled ? 4
                              : V::kLanes == 8 && kRows <= 2                    ? 4
@@ -184,18 +225,20 @@ struct Attention {
     int dim = 0;
     for (; dim + kDims <= head_dim; dim += kDims) {
       output_dims<kFormat, kRows, kVectors>(segment, p, n_tokens, common, shrink, head_dim, dim,
-                                            output);
+                                            output, prefetch);
     }
     for (; dim < head_dim; dim += 16) {
       output_dims<kFormat, kRows, 16 / V::kLanes>(segment, p, n_tokens, common, shrink, head_dim,
-                                                  dim, output);
+                                                  dim, output, prefetch);
     }
   }
 
   template <KvFormat kFormat, int kRows, int kVectors>
-  static void output_dims(const Segment& segment, const float (*p)[kAttnSegmentTokens],
-                          const int* n_tokens, int common, const float* shrink, int head_dim,
-                          int dim, float* const* output) {
+  [[gnu::noinline]] static void output_dims(const Segment& segment,
+                                            const float (*p)[kAttnSegmentTokens],
+                                            const int* n_tokens, int common, const float* shrink,
+                                            int head_dim, int dim, float* const* output,
+                                            TilePrefetch<V>& prefetch) {
     F acc[kRows][kVectors];
     for (int r = 0; r < kRows; ++r) {
       for (int i = 0; i < kVectors; ++i) {
@@ -215,6 +258,7 @@ struct Attention {
     for (int tile = 0; token < common; ++tile) {
       const int end = std::min(common, token + kKvTileTokens);
       for (int t = 0; token < end; ++token, ++t) {
+        if (t % 4 == 0) prefetch.lines(kOutputLines);
         F v[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) {
@@ -249,7 +293,12 @@ struct Attention {
     int n_tokens[kRows];
     float shrink[kRows];
     float* output[kRows];
-    scores<kFormat, kRows>(segment, job.q + first, head_dim, job.scale, p);
+    const int64_t tile_bytes = job.kv->geometry.tile_bytes();
+    // The first pass over a segment brings in its V while it scores, and the next K after that.
+    const bool first_pass = first == 0;
+    TilePrefetch<V> values(segment.v, first_pass ? segment.n_tiles : 0, tile_bytes);
+    TilePrefetch<V> next_keys(segment.next_k, first_pass ? segment.n_next : 0, tile_bytes);
+    scores<kFormat, kRows>(segment, job.q + first, head_dim, job.scale, p, values);
     for (int r = 0; r < kRows; ++r) {
       const int64_t visible = std::min(job.limit[first + r], job.token_end) - segment.begin;
       n_tokens[r] = static_cast<int>(
@@ -257,7 +306,7 @@ struct Attention {
       shrink[r] = soften(p[r], n_tokens[r], job.max[first + r], job.sum[first + r]);
       output[r] = job.output + int64_t{first + r} * head_dim;
     }
-    outputs<kFormat, kRows>(segment, p, n_tokens, shrink, head_dim, output);
+    outputs<kFormat, kRows>(segment, p, n_tokens, shrink, head_dim, output, next_keys);
   }
 
   // All queries of a segment, in passes of nearly equal size: 7 rows go as 4 and 3, not 6 and 1.
@@ -284,16 +333,24 @@ struct Attention {
     std::fill_n(job.max, job.n_queries, kMinusInfinity);
     std::fill_n(job.sum, job.n_queries, 0.0f);
     std::fill_n(job.output, int64_t{job.n_queries} * head_dim, 0.0f);
+    auto tile_offset = [&](int64_t token) { return kv.tile_offset(job.pages, job.kv_head, token); };
+    auto n_tiles_from = [&](int64_t begin, int64_t end) {
+      const int64_t n = (end - begin + kKvTileTokens - 1) / kKvTileTokens;
+      return static_cast<int>(std::clamp<int64_t>(n, 0, kSegmentTiles));
+    };
     for (int64_t begin = job.token_begin; begin < job.token_end; begin += kAttnSegmentTokens) {
-      const int64_t end = std::min<int64_t>(begin + kAttnSegmentTokens, job.token_end);
       Segment segment;
       segment.begin = begin;
-      segment.n_tiles = static_cast<int>((end - begin + kKvTileTokens - 1) / kKvTileTokens);
+      segment.n_tiles = n_tiles_from(begin, job.token_end);
       for (int tile = 0; tile < segment.n_tiles; ++tile) {
-        const int64_t offset =
-            kv.tile_offset(job.pages, job.kv_head, begin + tile * int64_t{kKvTileTokens});
+        const int64_t offset = tile_offset(begin + tile * int64_t{kKvTileTokens});
         segment.k[tile] = kv.k + offset;
         segment.v[tile] = kv.v + offset;
+      }
+      const int64_t next = begin + kAttnSegmentTokens;
+      segment.n_next = n_tiles_from(next, job.token_last);
+      for (int tile = 0; tile < segment.n_next; ++tile) {
+        segment.next_k[tile] = kv.k + tile_offset(next + tile * int64_t{kKvTileTokens});
       }
       all_rows<kFormat>(job, segment);
     }

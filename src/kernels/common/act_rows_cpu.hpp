@@ -89,7 +89,7 @@ inline int64_t row_groups(const PackedMatrix& w) { return ceil_div(w.rows, kRows
 // a noisy core, for many a piece of the matrix that stays in its second-level cache.
 inline int64_t matmul_grain(int64_t n_groups, int64_t group_bytes, int64_t n_rows, int team_size) {
   constexpr int64_t kCacheBytes = 160 << 10;
-  const int64_t fair = ceil_div(n_groups, team_size * int64_t{6});
+  const int64_t fair = ceil_div(n_groups, team_size * int64_t{4});
   const int64_t fitting = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(1, group_bytes));
   return std::max<int64_t>(1, n_rows > 4 ? std::min(fair, fitting) : fair);
 }

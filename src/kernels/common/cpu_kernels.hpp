@@ -45,6 +45,7 @@ struct AttnSplitJob {
   const int32_t* pages;  // of the sequence
   int kv_head;
   int64_t token_begin, token_end;
+  int64_t token_last;  // end of the tokens that the caller reads after these, for prefetching
   int n_queries;
   const float* const* q;  // [n_queries] pointers to [head_dim]
   const int64_t* limit;   // [n_queries] tokens that the query may see

@@ -44,13 +44,14 @@ void quant_group(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, i
     }
     const std::byte* tile = tiles;
     for (int64_t t = 0; t < n_tiles; ++t, tile += Tile::kBytes) {
-      if constexpr (kColumns == 1 && kPrefetchBytes > 0) {
-        for (int line = 0; line < Tile::kBytes; line += 64) {
-          V::prefetch(tile + kPrefetchBytes + line);
-        }
-      }
       auto fold = [&]<int kSub>() __attribute__((always_inline)) {
         const ActBlock* a = act + t * kSubs + kSub;
+        if constexpr (kColumns == 1) {
+          constexpr int kShare = Tile::kBytes / kSubs;
+          for (int at = kSub * kShare; at < (kSub + 1) * kShare; at += 64) {
+            V::prefetch(tile + kPrefetchBytes + at);
+          }
+        }
 #pragma GCC unroll 2
         for (int h = 0; h < kTogether; ++h) {
           const Fields<V> fields{tile, (half0 + h) * V::kLanes};
