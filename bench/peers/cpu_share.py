@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the machine others used while a block ran: (busy CPU time - our children's) / all.
+"""How much of our CPUs others used while a block ran: (busy CPU time - our children's) / all.
 
 A benchmark of spinning threads loses far more speed than this share, so a noisy block must show.
 """
@@ -7,13 +7,19 @@ import os
 import time
 
 
-def busy_and_total_s(path="/proc/stat"):
-    """CPU seconds since boot over all cores: (not idle, all)."""
+def busy_and_total_s(path="/proc/stat", cpus=None):
+    """CPU seconds since boot over `cpus`, by default those this process may run on: (busy, all)."""
+    names = {f"cpu{cpu}" for cpu in (os.sched_getaffinity(0) if cpus is None else cpus)}
+    busy = total = 0
     with open(path) as file:
-        ticks = [int(word) for word in file.readline().split()[1:9]]
-    idle = ticks[3] + ticks[4]  # idle and iowait
+        for line in file:
+            name, *words = line.split()
+            if name in names:
+                ticks = [int(word) for word in words[:8]]
+                busy += sum(ticks) - ticks[3] - ticks[4]  # less idle and iowait
+                total += sum(ticks)
     per_s = os.sysconf("SC_CLK_TCK")
-    return (sum(ticks) - idle) / per_s, sum(ticks) / per_s
+    return busy / per_s, total / per_s
 
 
 def children_s():

@@ -233,9 +233,10 @@ class CpuShareTest(unittest.TestCase):
 
     def test_stat_is_read_as_the_kernel_writes_it(self):
         with tempfile.NamedTemporaryFile("w") as file:
-            file.write("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n")
+            file.write("cpu  999 0 0 1 0 0 0 0 0 0\ncpu0 500 0 0 0 0 0 0 0 0 0\n"
+                       "cpu1 100 0 50 800 50 0 0 0 0 0\nintr 1 2 3\n")
             file.flush()
-            busy, total = cpu_share.busy_and_total_s(file.name)
+            busy, total = cpu_share.busy_and_total_s(file.name, cpus={1})
         self.assertAlmostEqual(busy / total, 0.15)
 
 

@@ -6,6 +6,7 @@ model, unit, ours, peer, peer_value, ratio, ratio_ci, limit, pct_of_limit, raw}]
 model and measure.
 """
 import datetime
+import fcntl
 import json
 import os
 import pathlib
@@ -84,9 +85,16 @@ def update_summary(folder, commit, machine, rows):
         if tuple(row) != ROW_KEYS:
             raise ValueError(f"a summary row has the keys {ROW_KEYS}, found {tuple(row)}")
     path = folder / "summary.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:  # models may be measured side by side
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _replace_rows(path, commit, machine, rows)
+    return path
+
+
+def _replace_rows(path, commit, machine, rows):
     old = json.loads(path.read_text())["rows"] if path.exists() else []
     new = {(row["id"], row["model"]) for row in rows}
     kept = [row for row in old if (row["id"], row["model"]) not in new]
     write_json(path, {"commit": commit, "date": today(), "machine": machine,
                       "rows": sorted(kept + rows, key=lambda row: (row["model"], row["id"]))})
-    return path
