@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "kernels/attn/attn.hpp"
 
 namespace fathom {
 namespace {
@@ -195,13 +196,21 @@ RopeParams read_rope(const gguf::File& file, const Reader& keys, const ModelConf
   return rope;
 }
 
-void read_heads(const Reader& keys, ModelConfig& config) {
+void read_heads(const std::string& path, const Reader& keys, ModelConfig& config) {
   config.n_heads = static_cast<int>(keys.count("attention.head_count", 1, 1024));
   config.n_kv_heads =
       static_cast<int>(keys.count_or("attention.head_count_kv", 1, 1024, config.n_heads));
   if (config.n_heads % config.n_kv_heads != 0) {
     keys.reject("attention.head_count_kv",
                 fmt::format("a divisor of the {} heads", config.n_heads));
+  }
+  const int group = config.n_heads / config.n_kv_heads;
+  if (group > kAttnMaxGroup) {
+    fail(ErrorCode::unsupported,
+         "{}: {} of {} and {} of {} make {} query heads a KV head, and this build has code for at "
+         "most {}",
+         path, keys.key("attention.head_count"), config.n_heads,
+         keys.key("attention.head_count_kv"), config.n_kv_heads, group, kAttnMaxGroup);
   }
   if (!keys.has("attention.key_length") && config.d_model % config.n_heads != 0) {
     keys.reject("embedding_length", fmt::format("a multiple of the {} heads, as the file has no "
@@ -241,7 +250,7 @@ ModelConfig read_model_config(const gguf::File& file) {
   config.n_ctx_train = keys.count("context_length", 1, 1 << 24);
   config.d_model = keys.count("embedding_length", 1, 1 << 20);
   config.d_ff = keys.count("feed_forward_length", 1, 1 << 22);
-  read_heads(keys, config);
+  read_heads(file.path(), keys, config);
   if (!keys.has("attention.layer_norm_rms_epsilon")) {
     file.get_f32(keys.key("attention.layer_norm_rms_epsilon"));  // throws and names the key
   }

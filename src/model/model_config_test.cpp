@@ -111,6 +111,38 @@ TEST(ModelConfig, RefusesValuesOutOfRangeByName) {
   EXPECT_THAT(bad(set_u32("llama.vocab_size", 261)), HasSubstr("llama.vocab_size"));
 }
 
+// The attention op has room for so many query heads of one KV head and no more.
+TEST(ModelConfig, RefusesTooManyQueryHeadsOfOneKvHead) {
+  const auto read_heads = [](uint32_t n_heads, uint32_t n_kv_heads) {
+    GgufEdit edit;
+    edit.without_keys = {"llama.attention.head_count", "llama.attention.head_count_kv",
+                         "llama.attention.key_length", "llama.attention.value_length",
+                         "llama.rope.dimension_count"};
+    edit.add_keys = [=](gguf::Writer& w) {
+      w.add_u32("llama.attention.head_count", n_heads);
+      w.add_u32("llama.attention.head_count_kv", n_kv_heads);
+      w.add_u32("llama.attention.key_length", 16);
+      w.add_u32("llama.attention.value_length", 16);
+    };
+    return read(fixture("llama_plain"), edit);
+  };
+  EXPECT_EQ(read_heads(64, 1).n_kv_heads, 1);
+  EXPECT_EQ(read_heads(1024, 16).n_heads, 1024);
+  for (const auto& [n_heads, n_kv_heads] :
+       {std::pair{65u, 1u}, {96u, 1u}, {1024u, 1u}, {130u, 2u}}) {
+    try {
+      read_heads(n_heads, n_kv_heads);
+      ADD_FAILURE() << n_heads << " heads, " << n_kv_heads << " KV heads: accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::unsupported);
+      EXPECT_THAT(e.what(),
+                  testing::AllOf(HasSubstr("llama.attention.head_count of"),
+                                 HasSubstr(std::to_string(n_heads / n_kv_heads) + " query heads"),
+                                 HasSubstr("at most 64")));
+    }
+  }
+}
+
 TEST(ModelConfig, RefusesArchitecturesAndScalingsByName) {
   EXPECT_THAT(refusal(set_string("general.architecture", "mamba"), ErrorCode::unsupported),
               testing::AllOf(HasSubstr("mamba"), HasSubstr("llama, qwen2, qwen3")));

@@ -15,6 +15,7 @@ namespace fathom {
 
 inline constexpr int kAttnSegmentTokens = 64;
 inline constexpr int kAttnSplitTokens = 256;
+inline constexpr int kAttnMaxGroup = 64;  // query heads that share one KV head
 
 struct AttnArgs {
   struct Static {

@@ -4,6 +4,7 @@
 // (decode): splits are dealt too, and folded in the same order after a barrier.
 #include <algorithm>
 
+#include "base/check.hpp"
 #include "base/checked.hpp"
 #include "kernels/attn/attn.hpp"
 #include "kernels/common/cpu_kernels.hpp"
@@ -12,9 +13,9 @@ namespace fathom {
 namespace {
 
 constexpr int kBlockQueries = 48;  // query vectors of a block: rows x group
-constexpr int kMaxGroup = 64;      // query heads of one KV head
 constexpr int kFewRows = 8;        // up to here splits are dealt
-constexpr int kMaxQueries = std::max(kBlockQueries, kMaxGroup* kFewRows);
+constexpr int kMaxQueries = std::max(kBlockQueries, kAttnMaxGroup* kFewRows);
+constexpr int kMaxRanks = 64;  // ranks with room for states of their own; those beyond rest
 
 // Consecutive rows of one sequence.
 struct RowBlock {
@@ -119,8 +120,8 @@ void many_rows(ExecContext& ctx, const AttnArgs& args) {
   RowBlock* blocks = workspace.take<RowBlock>(n_rows);
   const int32_t n_blocks = make_blocks(*args.step, max_rows, blocks);
   const int64_t floats = States::floats(std::max(kBlockQueries, group), s.head_dim);
-  float* memory = workspace.take<float>(2 * floats * std::min(ctx.pool->size(), kMaxGroup));
-  const int ranks = std::min(ctx.pool->size(), kMaxGroup);  // ranks beyond have no room and rest
+  const int ranks = std::min(ctx.pool->size(), kMaxRanks);
+  float* memory = workspace.take<float>(2 * floats * ranks);
 
   Chunks chunks(int64_t{n_blocks} * s.n_kv_heads, 1);
   ctx.pool->run([&](Team& team) {
@@ -207,12 +208,14 @@ int64_t workspace_bytes_cpu(const AttnArgs::Static& s) {
   const int64_t few_floats =
       std::min<int64_t>(kFewRows, s.max_rows) * s.n_heads * n_splits_of(s.n_ctx) * (s.head_dim + 2);
   const int64_t many_floats =
-      2 * kMaxGroup * States::floats(std::max<int64_t>(kBlockQueries, group), s.head_dim);
+      2 * kMaxRanks * States::floats(std::max<int64_t>(kBlockQueries, group), s.head_dim);
   return std::max<int64_t>(few_floats, many_floats) * sizeof(float) +
          s.max_rows * sizeof(RowBlock) + 256;
 }
 
 void attn_cpu(ExecContext& ctx, const AttnArgs& args) {
+  FATHOM_CHECK(args.s.n_heads / args.s.n_kv_heads <= kAttnMaxGroup,
+               "more query heads a KV head than a block of queries has room for");
   if (args.step->n_rows <= kFewRows) {
     few_rows(ctx, args);
   } else {

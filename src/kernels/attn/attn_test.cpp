@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 
+#include "base/error.hpp"
 #include "kernels/attn/attn.hpp"
 #include "kernels/common/cpu_kernels.hpp"
 #include "kernels/common/kv_ref.hpp"
@@ -117,11 +118,28 @@ std::vector<int32_t> zeros(size_t n) { return std::vector<int32_t>(n, 0); }
 
 class Attn : public testing::TestWithParam<KvFormat> {};
 
+struct Case {
+  Shape shape;
+  std::vector<int32_t> positions;
+};
+
+void expect_the_reference(const Case& c, KvFormat format, int threads) {
+  Problem problem(c.shape, format, 64, 1024, c.positions, zeros(c.positions.size()), 3);
+  const std::vector<float> exact = problem.reference();
+  for (const CpuKernels* isa : available_cpu_kernels()) {
+    const std::vector<float>& got = problem.run(*isa, threads);
+    double worst = 0, norm = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(got[i])) << isa->isa << " value " << i;
+      worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - exact[i]));
+      norm = std::max(norm, std::fabs(static_cast<double>(exact[i])));
+    }
+    ASSERT_GT(norm, 0.01) << "degenerate inputs";
+    EXPECT_LT(worst, 4e-6 * std::max(norm, 1.0)) << isa->isa << " heads " << c.shape.n_heads;
+  }
+}
+
 TEST_P(Attn, EqualsTheReferenceAndIgnoresPoison) {
-  struct Case {
-    Shape shape;
-    std::vector<int32_t> positions;
-  };
   const Case cases[] = {
       {{9, 3, 64}, {0}},           {{9, 3, 64}, {15}},           {{9, 3, 64}, {16}},
       {{9, 3, 64}, {63}},          {{9, 3, 64}, {64}},           {{9, 3, 64}, {700}},
@@ -129,21 +147,32 @@ TEST_P(Attn, EqualsTheReferenceAndIgnoresPoison) {
       {{2, 2, 256}, {100}},        {{9, 3, 64}, range(0, 77)},   {{14, 2, 64}, range(250, 262)},
       {{16, 1, 128}, range(0, 5)}, {{3, 3, 32}, range(40, 140)},
   };
-  for (const Case& c : cases) {
-    Problem problem(c.shape, GetParam(), 64, 1024, c.positions, zeros(c.positions.size()), 3);
-    const std::vector<float> exact = problem.reference();
-    for (const CpuKernels* isa : available_cpu_kernels()) {
-      const std::vector<float>& got = problem.run(*isa, 2);
-      double worst = 0, norm = 0;
-      for (size_t i = 0; i < got.size(); ++i) {
-        ASSERT_TRUE(std::isfinite(got[i])) << isa->isa << " value " << i;
-        worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - exact[i]));
-        norm = std::max(norm, std::fabs(static_cast<double>(exact[i])));
-      }
-      ASSERT_GT(norm, 0.01) << "degenerate inputs";
-      EXPECT_LT(worst, 4e-6 * std::max(norm, 1.0)) << isa->isa << " heads " << c.shape.n_heads;
+  for (const Case& c : cases) expect_the_reference(c, GetParam(), 2);
+}
+
+// As many query heads a KV head as a block has room for, one row, as many as splits are dealt for,
+// and more.
+TEST_P(Attn, GroupsOfEverySize) {
+  for (const int group : {1, 7, 47, 48, 49, 64}) {
+    SCOPED_TRACE("group " + std::to_string(group));
+    for (const int n_rows : {1, 8, 9, 26}) {
+      SCOPED_TRACE(std::to_string(n_rows) + " rows");
+      expect_the_reference({{group, 1, 32}, range(270, 270 + n_rows)}, GetParam(), 2);
     }
   }
+}
+
+TEST(AttnLimits, RefusesGroupsWithoutRoom) {
+  for (const int n_rows : {1, 8, 26}) {
+    Problem problem({65, 1, 32}, KvFormat::f16, 64, 64, range(0, n_rows), zeros(n_rows), 3);
+    EXPECT_THROW(problem.run(select_cpu_kernels("scalar"), 1), Error) << n_rows << " rows";
+  }
+}
+
+// More threads than have memory for states of their own: the others rest.
+TEST(AttnLimits, MoreThreadsThanRoom) {
+  expect_the_reference({{2, 2, 32}, range(0, 70)}, KvFormat::f16, 70);
+  expect_the_reference({{2, 2, 32}, {300}}, KvFormat::f16, 70);
 }
 
 TEST_P(Attn, BitsDependOnTheTokenIndexOnly) {
