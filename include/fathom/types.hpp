@@ -76,10 +76,10 @@ struct RunStats {
   int64_t prompt_tokens = 0;  // through prefill()
   double prefill_s = 0;
   int64_t decode_tokens = 0;  // through step() and batches
-  double decode_s = 0;
-  double first_token_s = 0;  // generate(): from its start to the first sampled token
-  Cost decode_cost;          // sum over the decode steps
-  uint64_t logits_hash = 0;  // over the bits of every row of logits that sampling looked at
+  double decode_s = 0;        // of the steps; in generate(), from the first token out to the last
+  double first_token_s = 0;   // generate(): from its start to the first sampled token
+  Cost decode_cost;           // sum over the decode steps
+  uint64_t logits_hash = 0;   // over the bits of every row of logits that sampling looked at
 };
 
 enum class StopReason { end_of_generation, stop_string, max_tokens, context_full, callback };

@@ -13,6 +13,31 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Makes decode_s the time from the first token that left to the newest: what a reader sees, where
+// the steps alone would leave out sampling and text.
+class DecodeTime {
+ public:
+  explicit DecodeTime(RunStats& stats) : stats_(stats), before_s_(stats.decode_s) {}
+  void token_out() {
+    if (started_) {
+      stats_.decode_s = before_s_ + seconds_since(start_);
+    } else {
+      started_ = true;
+      start_ = Clock::now();
+    }
+  }
+
+ private:
+  RunStats& stats_;
+  double before_s_;
+  bool started_ = false;
+  Clock::time_point start_;
+};
+
 // Text on its way out: complete UTF-8, held back while it could still be a stop string.
 class TextStream {
  public:
@@ -71,18 +96,22 @@ GenerateResult generate(Sequence& sequence, std::span<const int32_t> prompt,
     fail(ErrorCode::usage, "nothing to continue: the prompt has no tokens");
   }
   result.reason = StopReason::max_tokens;
+  DecodeTime decode_time(sequence.stats());
   while (static_cast<int64_t>(result.tokens.size()) < limit) {
     stop_if_cancelled(options);
     const int32_t token = sequence.sample(options.sampler, options.logit_bias);
     if (result.tokens.empty()) {
-      sequence.stats().first_token_s = std::chrono::duration<double>(Clock::now() - start).count();
+      sequence.stats().first_token_s = seconds_since(start);
     }
     if (!options.ignore_end_of_generation && tokenizer.is_end_of_generation(token)) {
+      decode_time.token_out();
       result.reason = StopReason::end_of_generation;
       break;
     }
     result.tokens.push_back(token);
-    if (!stream.push(token)) {
+    const bool wants_more = stream.push(token);
+    decode_time.token_out();
+    if (!wants_more) {
       result.reason = stream.stopped_by_string() ? StopReason::stop_string : StopReason::callback;
       return result;
     }

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "base/error.hpp"
 #include "engine/generate.hpp"
@@ -168,6 +170,32 @@ TEST(Cost, StatsSumTheDecodeSteps) {
   expected += engine->step_cost(11, 1, 1);
   EXPECT_EQ(stats.decode_cost.memory_bytes(), expected.memory_bytes());
   EXPECT_GT(stats.decode_s, 0);
+}
+
+TEST(Generate, DecodeTimeIsWhatAReaderSees) {
+  using Clock = std::chrono::steady_clock;
+  const auto engine = open_tiny();
+  engine::Sequence sequence(engine);
+  GenerateOptions options;
+  options.max_tokens = 6;
+  options.ignore_end_of_generation = true;
+  options.emit_special = true;
+  // Forces a letter each time, so that every token is text at once.
+  options.logit_bias = {{engine->tokenizer().encode("a").back(), 1e6f}};
+  std::vector<Clock::time_point> seen;
+  options.on_text = [&](std::string_view) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // far beyond a tiny model's step
+    seen.push_back(Clock::now());
+    return true;
+  };
+  const std::vector<int32_t> prompt = teacher_tokens(4, 260);
+  engine::generate(sequence, prompt, options);
+  ASSERT_EQ(seen.size(), 6u);
+  const RunStats& stats = sequence.stats();
+  EXPECT_EQ(stats.decode_tokens, 5);
+  EXPECT_NEAR(stats.decode_s, std::chrono::duration<double>(seen.back() - seen.front()).count(),
+              0.01);
+  EXPECT_GE(stats.decode_s, 5 * 0.02);
 }
 
 struct Recorder : OpScopeSink {
