@@ -10,7 +10,6 @@
 #include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "cli/arguments.hpp"
-#include "cli/cache_dir.hpp"
 #include "cli/ceiling.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -325,10 +324,6 @@ void measure_configuration(Output& out, const Configuration& configuration,
        .cancel = &interrupted(),
        .progress = [&](int done, int total) { bar.update(static_cast<double>(done) / total); }});
   bar.clear();
-  if (bandwidth) {
-    const measure::Summary peak = measure::summarise(rounds.values.back(), flags.seed);
-    store_peak(machine, {bandwidth->threads(), peak.median, peak.max});
-  }
   add_results(out, model, configuration, flags, machine, test_arms, rounds, bandwidth != nullptr,
               configuration_index);
 }

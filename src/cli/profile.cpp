@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "cli/cache_dir.hpp"
 #include "cli/ceiling.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/terminal.hpp"
@@ -143,6 +142,7 @@ class DepthArm {
     sequence_.truncate(profile_.depth);
     const int64_t start = now_ns();
     sequence_.step(token_, LogitsMode::last);
+    sequence_.sample(SamplerParams{});  // greedy, so that a step is what a token takes
     return static_cast<double>(now_ns() - start);
   }
 
@@ -269,9 +269,7 @@ Profile profile_decode(Model& model, const measure::Machine& machine, const Prof
   profile.order = std::move(rounds.order);
   if (bandwidth) {
     profile.ceiling_gbps = rounds.values.back();
-    const measure::Summary peak = measure::summarise(profile.ceiling_gbps, options.seed);
-    profile.peak_gbps = peak.median;
-    store_peak(machine, {profile.threads, peak.median, peak.max});
+    profile.peak_gbps = median(profile.ceiling_gbps);
   }
   for (const auto& arm : depth_arms) {
     profile.depths.push_back(arm->finish());
