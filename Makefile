@@ -19,6 +19,7 @@ test:  ## FLAVOURS='cpu asan tsan cuda' for all that CI runs
 bench:  ## all performance targets; takes minutes, wants an idle machine
 	@scripts/setup.sh build python
 	@$(MAKE) --no-print-directory build
+	@cmake --build --preset cpu --target matmul_bench
 	@bench/run.sh
 
 check-all:  ## the long checks; results go to bench/results/checks

@@ -87,12 +87,15 @@ class StatisticsTest(unittest.TestCase):
 
 class ResultsTest(unittest.TestCase):
     def test_machine_class(self):
-        avx2 = {"avx2", "fma"}
+        avx2 = {"avx2", "fma", "bmi2", "f16c", "sse2"}
+        avx512 = avx2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512vbmi"}
         self.assertEqual(results.machine_class(avx2), "cpu-avx2")
-        self.assertEqual(results.machine_class(avx2 | {"avx512bw"}), "cpu-avx2")
-        self.assertEqual(results.machine_class(avx2 | {"avx512bw", "avx512_vnni"}), "cpu-avx512")
-        with self.assertRaises(SystemExit):
-            results.machine_class({"sse2"})
+        self.assertEqual(results.machine_class(avx512), "cpu-avx512")
+        for missing in ("avx512_vnni", "avx512vbmi"):
+            self.assertEqual(results.machine_class(avx512 - {missing}), "cpu-avx2")
+        for flags in ({"sse2"}, avx2 - {"bmi2"}):
+            with self.assertRaises(SystemExit):
+                results.machine_class(flags)
 
     def test_summary_keeps_other_rows_and_refuses_another_form(self):
         row = dict.fromkeys(results.ROW_KEYS)

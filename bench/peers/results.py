@@ -13,6 +13,10 @@ import pathlib
 import platform
 import subprocess
 
+# The sets that the kernels ask for (src/base/cpu_features.cpp), by the kernel's names.
+AVX2 = {"avx2", "fma", "bmi2", "f16c"}
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512vbmi"}
+
 ROW_KEYS = ("id", "model", "unit", "ours", "peer", "peer_value", "ratio", "ratio_ci", "limit",
             "pct_of_limit", "raw")
 
@@ -29,10 +33,10 @@ def cpu_info(path="/proc/cpuinfo"):
 
 
 def machine_class(flags):
-    """The results folder of this CPU; AVX-512 counts only with VNNI, which the kernels need."""
-    if "avx512_vnni" in flags and "avx512bw" in flags:
+    """The results folder of this CPU: that of the best set that the kernels can use."""
+    if AVX512 <= flags:
         return "cpu-avx512"
-    if "avx2" in flags and "fma" in flags:
+    if AVX2 <= flags:
         return "cpu-avx2"
     raise SystemExit("found a CPU without AVX2; results are kept for cpu-avx2 and cpu-avx512")
 
