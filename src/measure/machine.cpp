@@ -14,6 +14,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/cpu_features.hpp"
 #include "base/thread_pool.hpp"
 #include "measure/read_bandwidth.hpp"
 
@@ -78,19 +79,12 @@ std::string huge_page_mode() {
   return line.substr(open + 1, close - open - 1);
 }
 
+// From the plainest to the best.
 std::vector<std::string> usable_isas() {
-  std::vector<std::string> isas{"scalar"};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c")) {
-    isas.push_back("avx2");
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")) {
-      isas.push_back("avx512");
-    }
+  std::vector<std::string> isas;
+  for (const CpuIsa& isa : cpu_isas()) {
+    if (isa.usable) isas.insert(isas.begin(), isa.name);
   }
-#endif
   return isas;
 }
 

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "base/cpu_features.hpp"
+
 namespace fathom::measure {
 namespace {
 
@@ -12,6 +16,9 @@ TEST(Machine, SaysWhatEveryMachineHas) {
   EXPECT_FALSE(m.kernel.empty());
   ASSERT_FALSE(m.isas.empty());
   EXPECT_EQ(m.isas.front(), "scalar");
+  for (const CpuIsa& isa : cpu_isas()) {
+    EXPECT_EQ(std::count(m.isas.begin(), m.isas.end(), isa.name), isa.usable) << isa.name;
+  }
   EXPECT_GE(m.usable_cpus, 1);
   EXPECT_LE(m.usable_cpus, m.logical_cpus);
   EXPECT_GT(m.memory_bytes, 0);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/checked.hpp"
+#include "base/cpu_features.hpp"
 #include "base/error.hpp"
 #include "base/thread_pool.hpp"
 #include "measure/clock.hpp"
@@ -25,12 +26,9 @@ constexpr int64_t kMinBuffer = int64_t{128} << 20;
 constexpr int64_t kMaxBuffer = int64_t{1} << 30;
 
 const ReadStreamTable& best_table() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
-    return kReadStreamAvx512;
+  for (const ReadStreamTable* table : {&kReadStreamAvx512, &kReadStreamAvx2}) {
+    if (cpu_isa_usable(table->isa)) return *table;
   }
-  if (__builtin_cpu_supports("avx2")) return kReadStreamAvx2;
-#endif
   return kReadStreamScalar;
 }
 

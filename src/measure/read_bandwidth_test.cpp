@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/cpu_features.hpp"
 #include "measure/read_stream.hpp"
 
 namespace fathom::measure {
@@ -18,18 +19,11 @@ struct alignas(64) Buffer {
   std::byte bytes[kBytes];
 };
 
-bool supported(const ReadStreamTable& table) {
-  const std::string isa = table.isa;
-  if (isa == "avx512") return __builtin_cpu_supports("avx512f") != 0;
-  if (isa == "avx2") return __builtin_cpu_supports("avx2") != 0;
-  return true;
-}
-
 // A stream that skipped or repeated a line would not feel that line's change exactly once.
 TEST(ReadStream, EveryLineCountsOnce) {
   const auto buffer = std::make_unique<Buffer>();
   for (const ReadStreamTable* table : {&kReadStreamScalar, &kReadStreamAvx2, &kReadStreamAvx512}) {
-    if (!supported(*table)) {
+    if (!cpu_isa_usable(table->isa)) {
       GTEST_LOG_(INFO) << table->isa << " is not supported by this machine: not run";
       continue;
     }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cpu_features.hpp"
 #include "base/error.hpp"
 #include "kernels/attn/attn_tables.hpp"
 #include "kernels/common/elementwise_tables.hpp"
@@ -14,34 +15,17 @@
 namespace fathom {
 namespace {
 
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c");
-}
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
-}
-bool always() { return true; }
-
 struct Isa {
-  const char* name;
-  const char* needs;
-  bool (*available)();
+  const char* name;  // as in base/cpu_features.hpp, best first
   void (*fill_matmul)(MatmulFn*);
   ElementwiseKernels (*elementwise)();
   AttnKernels (*attn)();
 };
 
-// Best first.
 constexpr Isa kIsas[] = {
-    {"avx512", "AVX-512 F, BW, DQ, VL, VNNI and VBMI", has_avx512, quant::fill_matmul_avx512,
-     elementwise_avx512, attn_kernels_avx512},
-    {"avx2", "AVX2, FMA, F16C and BMI2", has_avx2, quant::fill_matmul_avx2, elementwise_avx2,
-     attn_kernels_avx2},
-    {"scalar", "nothing", always, quant::fill_matmul_scalar, elementwise_scalar,
-     attn_kernels_scalar},
+    {"avx512", quant::fill_matmul_avx512, elementwise_avx512, attn_kernels_avx512},
+    {"avx2", quant::fill_matmul_avx2, elementwise_avx2, attn_kernels_avx2},
+    {"scalar", quant::fill_matmul_scalar, elementwise_scalar, attn_kernels_scalar},
 };
 constexpr size_t kIsaCount = std::size(kIsas);
 
@@ -65,7 +49,7 @@ std::span<const CpuKernels* const> available_cpu_kernels() {
   static const std::vector<const CpuKernels*> kAvailable = [] {
     std::vector<const CpuKernels*> out;
     for (size_t i = 0; i < kIsaCount; ++i) {
-      if (kIsas[i].available()) out.push_back(&table_of(i));
+      if (cpu_isa_usable(kIsas[i].name)) out.push_back(&table_of(i));
     }
     return out;
   }();
@@ -74,15 +58,17 @@ std::span<const CpuKernels* const> available_cpu_kernels() {
 
 const CpuKernels& select_cpu_kernels(std::string_view isa) {
   if (isa.empty()) return *available_cpu_kernels().front();
-  std::string known;
   for (size_t i = 0; i < kIsaCount; ++i) {
-    if (isa == kIsas[i].name) {
-      if (kIsas[i].available()) return table_of(i);
+    if (isa == kIsas[i].name && cpu_isa_usable(isa)) return table_of(i);
+  }
+  std::string known;
+  for (const CpuIsa& candidate : cpu_isas()) {
+    if (isa == candidate.name) {
       fail(ErrorCode::unavailable,
            "--isa {}: this machine lacks {}; leave --isa out for its best set, {}", isa,
-           kIsas[i].needs, available_cpu_kernels().front()->isa);
+           candidate.needs, available_cpu_kernels().front()->isa);
     }
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", kIsas[i].name);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate.name);
   }
   fail(ErrorCode::usage, "--isa {}: unknown instruction set; known: {}", isa, known);
 }
