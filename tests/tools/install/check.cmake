@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DTREE=<build tree> -DWORK=<folder> -DCXX=<compiler> -P check.cmake: installs to a fresh prefix, moves the
-# prefix (nothing may depend on where it was), builds the consumer against it and runs consumer and program.
+# prefix (nothing may depend on where it was), builds the consumer and the example against it and runs them and the
+# program.
 file(REMOVE_RECURSE ${WORK})
 function(run)
   execute_process(COMMAND ${ARGV} OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE status)
@@ -15,15 +16,24 @@ function(must)
   endif()
 endfunction()
 
+cmake_path(SET source NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../../..)
 must(${CMAKE_COMMAND} --install ${TREE} --prefix ${WORK}/first)
 file(RENAME ${WORK}/first ${WORK}/prefix)
 must(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix
-     -DCMAKE_CXX_COMPILER=${CXX})
+     -DCMAKE_CXX_COMPILER=${CXX} -DEXAMPLES=${source}/examples)
 must(${CMAKE_COMMAND} --build ${WORK}/build)
 
 run(${WORK}/build/consumer ${WORK}/absent.gguf)
 if(NOT status EQUAL 1 OR NOT output MATCHES "refused: .*absent.gguf")
   message(FATAL_ERROR "the consumer ends with ${status}, expected 1 and a refusal that names the file:\n${output}")
+endif()
+run(${WORK}/build/generate ${source}/tests/fixtures/llama_plain.gguf "Once")
+if(NOT status EQUAL 0 OR NOT output MATCHES "[1-9][0-9.e+]* tokens/s")
+  message(FATAL_ERROR "the example ends with ${status}, expected text and a speed:\n${output}")
+endif()
+run(${WORK}/build/generate ${WORK}/absent.gguf "Once")
+if(NOT status EQUAL 1 OR NOT output MATCHES "error: .*absent.gguf")
+  message(FATAL_ERROR "the example ends with ${status}, expected 1 and an error that names the file:\n${output}")
 endif()
 if(EXISTS ${WORK}/prefix/bin/fathom)
   run(${WORK}/prefix/bin/fathom --version)
