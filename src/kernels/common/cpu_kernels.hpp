@@ -36,6 +36,7 @@ struct ElementwiseKernels {
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   void (*add)(const float* y, int64_t n, float* x);  // x += y
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
+  void (*exp)(const float* x, int64_t n, float* out);  // portable_exp's bits; x may be out
 };
 
 // A run of tokens of one KV head against query vectors that share it. Leaves for each query the

@@ -89,8 +89,14 @@ struct Elementwise {
     for (; i < n; ++i) out[i] = f32_to_f16(x[i]);
   }
 
+  static void exp(const float* x, int64_t n, float* out) {
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) V::store(out + i, vector_exp<V>(V::load(x + i)));
+    for (; i < n; ++i) out[i] = portable_exp(x[i]);
+  }
+
   static constexpr ElementwiseKernels table() {
-    return {rms_norm, quantize, silu_mul, add, to_f16};
+    return {rms_norm, quantize, silu_mul, add, to_f16, exp};
   }
 };
 

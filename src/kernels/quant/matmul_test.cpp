@@ -3,6 +3,7 @@
 // int8 activations, and bit for bit across sets, numbers of activation rows and cuts of the work.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -11,6 +12,7 @@
 #include "kernels/quant/cases.hpp"
 #include "kernels/quant/dequant_ref.hpp"
 #include "kernels/quant/pack.hpp"
+#include "tensor/portable_math.hpp"
 
 namespace fathom::quant {
 namespace {
@@ -168,6 +170,22 @@ TEST(Elementwise, QuantiseRoundsToNearestEvenWithinTheLargest) {
     EXPECT_EQ(out[0].d_sum, -120.0f);
     EXPECT_EQ(out[1].d, 0.0f);
     EXPECT_EQ(out[1].minus_sum, 0);
+  }
+}
+
+TEST(Elementwise, ExpHasThePortableBits) {
+  std::vector<float> x = random_activations(1001, 9);
+  for (float& value : x) value *= 30.0f;  // both ends of the range are met
+  for (const float edge : {0.0f, -0.0f, -87.0f, -87.1f, 88.0f, 88.1f, INFINITY, -INFINITY}) {
+    x.push_back(edge);
+  }
+  std::vector<float> expected;
+  for (const float value : x) expected.push_back(portable_exp(value));
+  EXPECT_GT(std::count(expected.begin(), expected.end(), 0.0f), 2);
+  for (const CpuKernels* isa : available_cpu_kernels()) {
+    std::vector<float> out = x;
+    isa->elementwise.exp(out.data(), static_cast<int64_t>(out.size()), out.data());
+    EXPECT_TRUE(same_bits(out, expected)) << isa->isa;
   }
 }
 

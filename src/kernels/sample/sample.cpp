@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/common/cpu_kernels.hpp"
 #include "kernels/sample/philox.hpp"
 #include "tensor/portable_math.hpp"
 
@@ -87,13 +88,26 @@ const float* adjusted_logits(const SampleArgs& args, Workspace& workspace) {
   return out;
 }
 
+using ExpFn = void (*)(const float* x, int64_t n, float* out);
+
+void scalar_exp(const float* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = portable_exp(x[i]);
+}
+
 // Candidates with their weights, and the sums of blocks of weights.
 struct Draw {
   Candidate* candidates;
   float* weights;  // exp((logit - largest) / temperature)
   double* block_sums;
   int64_t n;
+  ExpFn exp;
   double total = 0;
+
+  // Weights of the first n candidates.
+  void weigh(const SamplerParams& p, float best) {
+    for (int64_t i = 0; i < n; ++i) weights[i] = (candidates[i].logit - best) / p.temperature;
+    exp(weights, n, weights);
+  }
 
   void sum() {
     total = 0;
@@ -127,9 +141,7 @@ struct Draw {
 void select_best(Draw& draw, int64_t n, int64_t n_all, const SamplerParams& p, float best) {
   std::partial_sort(draw.candidates, draw.candidates + n, draw.candidates + n_all, better);
   draw.n = n;
-  for (int64_t i = 0; i < n; ++i) {
-    draw.weights[i] = portable_exp((draw.candidates[i].logit - best) / p.temperature);
-  }
+  draw.weigh(p, best);
 }
 
 // Keeps the shortest prefix of the sorted candidates that holds top_p of `total`; false when the
@@ -156,12 +168,12 @@ void keep_min_p(Draw& draw, float min_p) {
   draw.n = kept;
 }
 
-int32_t draw_token(const SampleArgs& args, const float* logits, Workspace& workspace) {
+int32_t draw_token(const SampleArgs& args, const float* logits, Workspace& workspace, ExpFn exp) {
   const SamplerParams& p = *args.params;
   const int64_t vocab_size = args.s.vocab_size;
   const float best = checked_largest(logits, vocab_size);
   Draw draw{workspace.take<Candidate>(vocab_size), workspace.take<float>(vocab_size),
-            workspace.take<double>((vocab_size + kSumBlock - 1) / kSumBlock), vocab_size};
+            workspace.take<double>((vocab_size + kSumBlock - 1) / kSumBlock), vocab_size, exp};
   for (int64_t i = 0; i < vocab_size; ++i) {
     // NaN would break the order of the sort, so it ranks below everything.
     const float logit = logits[i] == logits[i] ? logits[i] : -kInfinity;
@@ -172,9 +184,7 @@ int32_t draw_token(const SampleArgs& args, const float* logits, Workspace& works
   if (cut_k) {
     select_best(draw, p.top_k, vocab_size, p, best);
   } else {
-    for (int64_t i = 0; i < vocab_size; ++i) {
-      draw.weights[i] = portable_exp((draw.candidates[i].logit - best) / p.temperature);
-    }
+    draw.weigh(p, best);
   }
   draw.sum();
   if (p.top_p < 1.0f) {
@@ -190,6 +200,19 @@ int32_t draw_token(const SampleArgs& args, const float* logits, Workspace& works
   draw.sum();
   const double uniform = philox_uniform(p.seed, static_cast<uint64_t>(args.position));
   return draw.candidates[draw.find(uniform * draw.total)].id;
+}
+
+// The one implementation: its order of operations is the contract. `exp` is portable_exp in vectors
+// of any width, whose bits are equal.
+void sample_with(ExpFn exp, const ExecContext& ctx, const SampleArgs& args) {
+  Workspace workspace = ctx.workspace;
+  const float* logits = adjusted_logits(args, workspace);
+  if (args.params->temperature > 0) {
+    *args.token = draw_token(args, logits, workspace, exp);
+    return;
+  }
+  const float best = checked_largest(logits, args.s.vocab_size);
+  *args.token = static_cast<int32_t>(std::find(logits, logits + args.s.vocab_size, best) - logits);
 }
 
 template <class T>
@@ -223,19 +246,10 @@ int64_t workspace_bytes_cpu(const SampleArgs::Static& s) {
   return s.vocab_size * per_token + blocks * static_cast<int64_t>(sizeof(double)) + 4 * 64;
 }
 
-void sample_ref(ExecContext& ctx, const SampleArgs& args) {
-  Workspace workspace = ctx.workspace;
-  const float* logits = adjusted_logits(args, workspace);
-  if (args.params->temperature > 0) {
-    *args.token = draw_token(args, logits, workspace);
-    return;
-  }
-  const float best = checked_largest(logits, args.s.vocab_size);
-  *args.token = static_cast<int32_t>(std::find(logits, logits + args.s.vocab_size, best) - logits);
-}
+void sample_ref(ExecContext& ctx, const SampleArgs& args) { sample_with(scalar_exp, ctx, args); }
 
-// One implementation: its order of operations is the contract, and nothing in it needs an
-// instruction set.
-void sample_cpu(ExecContext& ctx, const SampleArgs& args) { sample_ref(ctx, args); }
+void sample_cpu(ExecContext& ctx, const SampleArgs& args) {
+  sample_with(ctx.cpu->elementwise.exp, ctx, args);
+}
 
 }  // namespace fathom

@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 
+#include "kernels/common/cpu_kernels.hpp"
 #include "kernels/sample/philox.hpp"
 
 namespace fathom {
@@ -34,7 +35,14 @@ struct Sampler {
     ctx.workspace = {memory.data() + (64 - address % 64) % 64, workspace_bytes_cpu(s)};
     int32_t token = -1;
     SampleArgs args{s, &params, bias, history, position, logits.data(), &token};
-    sample_cpu(ctx, args);
+    sample_ref(ctx, args);
+    for (const CpuKernels* isa : available_cpu_kernels()) {
+      ctx.cpu = isa;
+      int32_t same = -1;
+      args.token = &same;
+      sample_cpu(ctx, args);
+      EXPECT_EQ(same, token) << isa->isa;
+    }
     return token;
   }
 };
