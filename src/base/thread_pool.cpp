@@ -9,8 +9,11 @@
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "base/error.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -91,27 +94,38 @@ struct ThreadPool::Shared {
   std::mutex error_mutex;
   std::exception_ptr error;
   std::vector<std::thread> threads;
+
+  // Ends the workers, which are outside any region.
+  void stop_and_join() {
+    {
+      std::lock_guard lock(mutex);
+      stop.store(true);
+      generation.fetch_add(1);
+    }
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
 };
 
 ThreadPool::ThreadPool(int n_threads, bool pin)
     : n_threads_(std::max(1, n_threads)), shared_(std::make_unique<Shared>()) {
   const std::vector<int> cpus = affinity_cpus();
   const bool can_pin = pin && static_cast<int>(cpus.size()) >= n_threads_;
-  for (int rank = 1; rank < n_threads_; ++rank) {
-    shared_->threads.emplace_back([this, rank] { worker(rank); });
-    if (can_pin) pin_to(shared_->threads.back(), cpus[rank]);
+  shared_->threads.reserve(static_cast<size_t>(n_threads_ - 1));
+  try {
+    for (int rank = 1; rank < n_threads_; ++rank) {
+      shared_->threads.emplace_back([this, rank] { worker(rank); });
+      if (can_pin) pin_to(shared_->threads.back(), cpus[rank]);
+    }
+  } catch (const std::system_error& refused) {
+    const size_t started = shared_->threads.size() + 1;  // with the caller
+    shared_->stop_and_join();
+    fail(ErrorCode::unavailable, "{} threads are wanted and this machine gives {} ({}): use -t {}",
+         n_threads_, started, refused.code().message(), started);
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(shared_->mutex);
-    shared_->stop.store(true);
-    shared_->generation.fetch_add(1);
-  }
-  shared_->wake.notify_all();
-  for (std::thread& thread : shared_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() { shared_->stop_and_join(); }
 
 void ThreadPool::execute(int rank) {
   Team team{this, rank, n_threads_};

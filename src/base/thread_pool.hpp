@@ -45,7 +45,8 @@ struct Team {
 class ThreadPool {
  public:
   // n_threads includes the caller; 1 starts no worker. Workers are pinned to the CPUs of the
-  // process's affinity mask when `pin` is set and the mask has at least n_threads of them.
+  // process's affinity mask when `pin` is set and the mask has at least n_threads of them. Throws
+  // Error{unavailable} when the system does not give that many threads.
   explicit ThreadPool(int n_threads, bool pin = true);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

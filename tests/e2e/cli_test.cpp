@@ -112,6 +112,10 @@ TEST_F(Cli, UsageErrorsAreOneLineAndStatus2) {
   expect_one_line_error(fathom({"bench", model(), "-o", "xml"}), 2, "csv, json, jsonl, md or sql");
   expect_one_line_error(fathom({"bench", model(), "-p", "0", "-n", "0"}), 2, "nothing to measure");
   expect_one_line_error(fathom({"synth"}), 2, "--shape");
+  for (const char* threads : {"1025", "-1", "99999999999"}) {
+    expect_one_line_error(fathom({"run", model(), "-p", "a", "-t", threads}), 2, "threads");
+    expect_one_line_error(fathom({"bench", model(), "-t", threads}), 2, "-t");
+  }
 }
 
 TEST_F(Cli, FailuresAndTheirStatus) {
@@ -120,6 +124,13 @@ TEST_F(Cli, FailuresAndTheirStatus) {
   expect_one_line_error(fathom({"run", model(), "-f", "/nonexistent"}), 1, "/nonexistent");
   expect_one_line_error(fathom({"run", "/dev/null", "-p", "a"}), 1, "/dev/null");
   expect_one_line_error(fathom({"run", model(), "-p", "a", "--backend", "abacus"}), 3, "abacus");
+}
+
+// 3 GB of address space hold the stacks of some hundred threads.
+TEST_F(Cli, MoreThreadsThanTheMachineGives) {
+  const std::string limited = "ulimit -s 8192; ulimit -v 3000000; exec " FATHOM_PROGRAM " run " +
+                              model() + " -p a -n 1 -t 1024";
+  expect_one_line_error(run_program({"/bin/sh", "-c", limited}), 3, "1024 threads are wanted");
 }
 
 TEST_F(Cli, AMissingModelSaysWhereItLooked) {
