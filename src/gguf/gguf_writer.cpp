@@ -11,6 +11,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "base/utf8.hpp"
 
 namespace fathom::gguf {
@@ -121,8 +122,9 @@ uint64_t Writer::file_bytes() const {
 
 void Writer::begin(const std::string& path) {
   FATHOM_CHECK(fd_ < 0, "begin() is called once");
+  require_replaceable(path);
   path_ = path;
-  partial_path_ = fmt::format("{}.{}.partial", path, getpid());
+  partial_path_ = partial_name(path);
   fd_ = ::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd_ < 0) {
     fail(ErrorCode::bad_file, "{}: cannot create: {}", partial_path_, std::strerror(errno));

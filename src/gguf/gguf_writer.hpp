@@ -74,7 +74,8 @@ class Writer {
   // Bytes of the finished file. REQUIRES: all is declared.
   uint64_t file_bytes() const;
 
-  // Creates the partial file, reserves its space and writes the header.
+  // Creates the partial file, reserves its space and writes the header. Refuses a path where
+  // something other than a regular file stands.
   void begin(const std::string& path);
   // The next bytes of the current tensor; a chunk does not cross into the next tensor. Padding is
   // the writer's business.

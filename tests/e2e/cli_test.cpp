@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -131,6 +132,19 @@ TEST_F(Cli, MoreThreadsThanTheMachineGives) {
   const std::string limited = "ulimit -s 8192; ulimit -v 3000000; exec " FATHOM_PROGRAM " run " +
                               model() + " -p a -n 1 -t 1024";
   expect_one_line_error(run_program({"/bin/sh", "-c", limited}), 3, "1024 threads are wanted");
+}
+
+TEST_F(Cli, SynthReplacesOnlyRegularFiles) {
+  const std::string pipe = folder_ / "pipe", subfolder = folder_ / "subfolder";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_directories(subfolder);
+  for (const std::string& out : {pipe, subfolder}) {
+    expect_one_line_error(fathom({"synth", out, "--shape", "tiny-llama"}), 1, out + ": found");
+  }
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_NE(entry.path().extension(), ".partial") << entry.path();
+  }
 }
 
 TEST_F(Cli, AMissingModelSaysWhereItLooked) {
