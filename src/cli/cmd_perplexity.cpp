@@ -8,12 +8,16 @@
 // sum p_base ln(p_base / p), its spread, and how often both like the same token best.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "cli/arguments.hpp"
+#include "cli/cache_dir.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
@@ -113,16 +117,32 @@ class BaseReader {
   std::vector<float> row_;
 };
 
+// Gives the file its name in close(), whole; one that is not closed leaves nothing behind.
 class BaseWriter {
  public:
   BaseWriter(const std::string& path, const BaseHeader& header)
-      : path_(path), file_(path, std::ios::binary) {
-    write(&header, sizeof header);
+      : path_(path), partial_path_(partial_name(path)), file_(partial_path_, std::ios::binary) {
+    try {
+      write(&header, sizeof header);
+    } catch (...) {
+      std::remove(partial_path_.c_str());
+      throw;
+    }
   }
+  ~BaseWriter() {
+    if (!partial_path_.empty()) std::remove(partial_path_.c_str());
+  }
+  BaseWriter(const BaseWriter&) = delete;
+  BaseWriter& operator=(const BaseWriter&) = delete;
+
   void add(std::span<const float> row) { write(row.data(), row.size_bytes()); }
   void close() {
     file_.close();
     check();
+    std::error_code problem;
+    std::filesystem::rename(partial_path_, path_, problem);
+    if (problem) fail(ErrorCode::bad_file, "cannot write {}: {}", path_, problem.message());
+    partial_path_.clear();
   }
 
  private:
@@ -131,9 +151,12 @@ class BaseWriter {
     check();
   }
   void check() {
-    if (!file_) fail(ErrorCode::bad_file, "cannot write {}: is the disk full?", path_);
+    if (!file_) {
+      fail(ErrorCode::bad_file, "cannot write {}: is the folder there and the disk not full?",
+           partial_path_);
+    }
   }
-  std::string path_;
+  std::string path_, partial_path_;
   std::ofstream file_;
 };
 
@@ -146,8 +169,8 @@ struct Scores {
 
 class Scorer {
  public:
-  Scorer(std::optional<BaseReader> reader, std::optional<BaseWriter> writer)
-      : reader_(std::move(reader)), writer_(std::move(writer)) {}
+  Scorer(std::optional<BaseReader>& reader, std::optional<BaseWriter>& writer)
+      : reader_(reader), writer_(writer) {}
 
   void add(std::span<const float> logits, int32_t next_token) {
     const double norm = log_sum_exp(logits);
@@ -173,8 +196,8 @@ class Scorer {
     scores_.same_top += argmax(base) == argmax(logits);
   }
 
-  std::optional<BaseReader> reader_;
-  std::optional<BaseWriter> writer_;
+  std::optional<BaseReader>& reader_;
+  std::optional<BaseWriter>& writer_;
   Scores scores_;
 };
 
@@ -209,6 +232,21 @@ Scores score_windows(Model& model, const std::vector<int32_t>& text,
   return scorer.finish();
 }
 
+// --save-base must not replace what this run reads.
+void check_save_base(const PerplexityFlags& flags) {
+  if (flags.save_base.empty()) return;
+  require_replaceable(flags.save_base);
+  const auto refuse_if_same = [&](const char* what, const std::string& path) {
+    std::error_code ignored;
+    if (path.empty() || !std::filesystem::equivalent(path, flags.save_base, ignored)) return;
+    fail(ErrorCode::usage, "--save-base {} is the same file as {} {}: give another name",
+         flags.save_base, what, path);
+  };
+  refuse_if_same("--base", flags.base);
+  refuse_if_same("the text", flags.file);
+  refuse_if_same("the model", resolve_model(flags.model.model));
+}
+
 Json spread_json(const std::vector<double>& values) {
   const double count = static_cast<double>(values.size());
   return {{"mean", measure::mean(values)},
@@ -225,6 +263,7 @@ int cmd_perplexity(const PerplexityFlags& flags, const Context& context) {
     fail(ErrorCode::usage, "--stride {}: expected 1 to ctx - 2 = {}, or 0 for none", flags.stride,
          flags.n_ctx - 2);
   }
+  check_save_base(flags);
   const std::string text = read_text(flags.file);
   OpenOptions options = open_options(flags.model, common);
   options.n_ctx = flags.n_ctx;
@@ -252,8 +291,7 @@ int cmd_perplexity(const PerplexityFlags& flags, const Context& context) {
   if (!flags.base.empty()) reader.emplace(flags.base, header);
   if (!flags.save_base.empty()) writer.emplace(flags.save_base, header);
   const int64_t start = measure::now_ns();
-  const Scores scores = score_windows(model, tokens, windows,
-                                      Scorer(std::move(reader), std::move(writer)), common.quiet);
+  const Scores scores = score_windows(model, tokens, windows, Scorer(reader, writer), common.quiet);
   const double seconds = static_cast<double>(measure::now_ns() - start) * 1e-9;
 
   const double count = static_cast<double>(scores.nll.size());
