@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/log.hpp"
 #include "engine/engine.hpp"
 #include "engine/sequence.hpp"
 #include "fathom/fathom.hpp"
@@ -13,6 +14,7 @@ namespace fathom {
 
 struct Model::Impl {
   std::shared_ptr<engine::Engine> engine;
+  Log log;
   std::vector<engine::DecodeBatch::Entry> batch;
 };
 

@@ -10,6 +10,7 @@ namespace fathom {
 Model Model::open(const std::string& path, const OpenOptions& options) {
   auto impl = std::make_shared<Impl>();
   impl->engine = engine::Engine::open(path, options);
+  impl->log = Log(options.log);
   return Model(std::move(impl));
 }
 
@@ -22,8 +23,18 @@ const ModelInfo& Model::info() const { return impl_->engine->info(); }
 const MemoryPlan& Model::memory() const { return impl_->engine->memory(); }
 
 std::vector<int32_t> Model::tokenize(std::string_view text, const TokenizeOptions& options) const {
-  return impl_->engine->tokenizer().encode(
+  const text::Tokenizer& tokenizer = impl_->engine->tokenizer();
+  const std::vector<text::TokenSpan> spans = tokenizer.encode_with_offsets(
       text, {.add_special = options.add_special, .parse_special = options.parse_special});
+  if (const size_t lost = tokenizer.count_lost_bytes(text, spans); lost > 0) {
+    impl_->log(LogLevel::warning,
+               "{} of the {} bytes of the text are left out: the vocabulary has no token for them",
+               lost, text.size());
+  }
+  std::vector<int32_t> tokens;
+  tokens.reserve(spans.size());
+  for (const text::TokenSpan& span : spans) tokens.push_back(span.id);
+  return tokens;
 }
 
 std::string Model::detokenize(std::span<const int32_t> tokens, bool special) const {

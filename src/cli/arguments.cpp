@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/arguments.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iostream>
-#include <iterator>
-#include <sstream>
 
 #include "base/error.hpp"
+#include "cli/interrupt.hpp"
 
 namespace fathom::cli {
 namespace {
@@ -31,9 +32,17 @@ struct KvTypeName {
 constexpr KvTypeName kKvTypes[] = {
     {KvType::f16, "f16"}, {KvType::bf16, "bf16"}, {KvType::f32, "f32"}, {KvType::q8_0, "q8_0"}};
 
+// What any list of ours may hold: tokens of the longest context. Sums of a few stay far from the
+// limits of int64_t.
+constexpr int64_t kLargestNumber = 1 << 24;
+
 int64_t parse_number(std::string_view text, std::string_view flag) {
   int64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem == std::errc::result_out_of_range || value > kLargestNumber) {
+    fail(ErrorCode::usage, "{}: '{}' is too large, expected at most {}", flag, text,
+         kLargestNumber);
+  }
   if (problem != std::errc{} || end != text.data() + text.size() || value < 0) {
     fail(ErrorCode::usage,
          "{}: '{}' is not a number, a list a,b or a range first-last[+step|*factor]", flag, text);
@@ -45,6 +54,7 @@ constexpr int64_t kMostRangeValues = 4096;
 
 void append_range(std::string_view text, std::string_view flag, std::vector<int64_t>& out) {
   const size_t dash = text.find('-');
+  if (dash == 0) fail(ErrorCode::usage, "{}: '{}' is negative, expected 0 or more", flag, text);
   if (dash == std::string_view::npos) {
     out.push_back(parse_number(text, flag));
     return;
@@ -69,9 +79,17 @@ void append_range(std::string_view text, std::string_view flag, std::vector<int6
            kMostRangeValues);
     }
     out.push_back(value);
-    if (multiply ? value > last / step : value > last - step) break;  // the next may overflow
   }
 }
+
+constexpr int kPollMilliseconds = 100;
+
+struct OpenFile {
+  int fd;
+  ~OpenFile() {
+    if (fd >= 0) ::close(fd);
+  }
+};
 
 }  // namespace
 
@@ -128,7 +146,7 @@ const char* kv_type_name(KvType type) {
 KvType parse_kv_types(std::string_view type_k, std::string_view type_v) {
   const KvType k = parse_kv_type(type_k), v = parse_kv_type(type_v);
   if (k != v) {
-    fail(ErrorCode::unsupported,
+    fail(ErrorCode::usage,
          "-ctk {} with -ctv {}: keys and values share one type here, give both the same", type_k,
          type_v);
   }
@@ -160,16 +178,24 @@ LogitBias parse_logit_bias(std::string_view text) {
 }
 
 std::string read_text(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  // An empty file sets failbit on the copy; a directory opens and cannot be read.
-  if (file && file.peek() != std::char_traits<char>::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad()) {
-    fail(ErrorCode::bad_file, "cannot read {}: {}", path, std::strerror(errno ? errno : EIO));
+  const bool is_stdin = path == "-";
+  const char* name = is_stdin ? "stdin" : path.c_str();
+  const int fd = is_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(ErrorCode::bad_file, "cannot read {}: {}", name, std::strerror(errno));
+  const OpenFile closer{is_stdin ? -1 : fd};
+  std::string text;
+  char buffer[1 << 16];
+  while (true) {
+    // A wait of its own, so that a Ctrl-C between the check and the call is seen as well.
+    if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
+    pollfd input{fd, POLLIN, 0};
+    if (::poll(&input, 1, kPollMilliseconds) <= 0) continue;
+    const ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n == 0) return text;
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(ErrorCode::bad_file, "cannot read {}: {}", name, std::strerror(errno));
+    text.append(buffer, static_cast<size_t>(n));
   }
-  return text.str();
 }
 
 }  // namespace fathom::cli

@@ -28,15 +28,14 @@ TEST(Arguments, ListsAndRanges) {
   EXPECT_THAT(parse_number_list("1-3", "-t"), ElementsAre(1, 2, 3));
   EXPECT_THAT(parse_number_list("64-256+64", "-d"), ElementsAre(64, 128, 192, 256));
   EXPECT_THAT(parse_number_list("64-600*2,7", "-d"), ElementsAre(64, 128, 256, 512, 7));
-  EXPECT_THAT(parse_number_list("1-9223372036854775807*1000000000", "-d"),
-              ElementsAre(1, 1000000000, 1000000000000000000));
-  EXPECT_THAT(parse_number_list("9223372036854775806-9223372036854775807+9", "-d"),
-              ElementsAre(9223372036854775806));
+  EXPECT_THAT(parse_number_list("1-16777216*16777216", "-d"), ElementsAre(1, 16777216));
+  EXPECT_THAT(parse_number_list("16777215-16777216+16777216", "-d"), ElementsAre(16777215));
 }
 
 TEST(Arguments, BadListsAreUsageErrors) {
-  for (const char* text : {"", "a", "1,", "-5", "1-", "5-9+0", "5-9*1", "0-9*2", "1-99999999",
-                           "1e3", "99999999999999999999"}) {
+  for (const char* text :
+       {"", "a", "1,", "-5", "1-", "5-9+0", "5-9*1", "0-9*2", "1-99999999", "1e3", "16777217",
+        "9223372036854775807", "99999999999999999999", "1-9223372036854775807*1000000000"}) {
     EXPECT_EQ(code_of([&] { parse_number_list(text, "-d"); }), ErrorCode::usage) << text;
   }
   EXPECT_EQ(code_of([] { parse_pair("1,2,3", "-pg"); }), ErrorCode::usage);
@@ -45,7 +44,7 @@ TEST(Arguments, BadListsAreUsageErrors) {
 
 TEST(Arguments, KvTypesMustBeEqual) {
   EXPECT_EQ(parse_kv_types("q8_0", "q8_0"), KvType::q8_0);
-  EXPECT_EQ(code_of([] { parse_kv_types("f16", "q8_0"); }), ErrorCode::unsupported);
+  EXPECT_EQ(code_of([] { parse_kv_types("f16", "q8_0"); }), ErrorCode::usage);
   EXPECT_EQ(code_of([] { parse_kv_types("q4_0", "q4_0"); }), ErrorCode::usage);
   EXPECT_STREQ(kv_type_name(KvType::bf16), "bf16");
 }

@@ -73,7 +73,11 @@ std::string resolve_model(const std::string& model) {
       looked += ", " + path;
     }
   }
-  fail(ErrorCode::usage,
+  std::error_code ignored;
+  if (fs::is_directory(model, ignored)) {
+    fail(ErrorCode::bad_file, "{} is a folder: give the path of a GGUF file in it", model);
+  }
+  fail(ErrorCode::bad_file,
        "no model '{}': looked for {}; give the path of a GGUF file or a name in the cache "
        "directory",
        model, looked);

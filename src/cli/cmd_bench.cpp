@@ -9,6 +9,8 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/finite.hpp"
+#include "base/utf8.hpp"
 #include "cli/arguments.hpp"
 #include "cli/ceiling.hpp"
 #include "cli/command.hpp"
@@ -34,7 +36,7 @@ struct BenchFlags {
   std::string types_k = "f16", types_v = "f16", ubatch = "512";
   std::vector<std::string> prompt_gen;
   int repetitions = 5;
-  std::string output = "md";
+  std::optional<std::string> output;  // md
   bool no_warmup = false;
   bool profile = false;
   std::string profile_depths = "64,1641";
@@ -144,6 +146,11 @@ class TestArm {
       sequence_.step(token, LogitsMode::last);
     }
     const int64_t ns = measure::now_ns() - start;
+    if (!all_finite(sequence_.logits())) {
+      fail(ErrorCode::bad_file,
+           "the logits at position {} are not finite, so nothing is measured: check the model file",
+           sequence_.size() - 1);
+    }
     hashes_.push_back(hash_of(sequence_.logits()));
     return static_cast<double>(ns);
   }
@@ -184,8 +191,8 @@ report::BenchRow row_of(const Model& model, const Configuration& configuration,
   }
   row.backends = info.backend == "cpu" ? "CPU" : info.backend;
   row.model_filename = info.path;
-  row.model_type =
-      fmt::format("{} {}", info.name.empty() ? info.architecture : info.name, info.file_type);
+  row.model_type = fmt::format(
+      "{} {}", printable(info.name.empty() ? info.architecture : info.name), info.file_type);
   row.model_size = model.memory().file_bytes;
   row.model_n_params = info.n_params;
   row.n_batch = flags.model.n_batch;
@@ -357,7 +364,11 @@ int profile_command(const BenchFlags& flags, const Context& context,
 }
 
 int cmd_bench(const BenchFlags& flags, const Context& context) {
-  const report::BenchFormat format = report::bench_format_from_name(flags.output);
+  if (flags.output && context.flags.json) {
+    fail(ErrorCode::usage, "--json prints a document and -o {} rows: give one of them",
+         *flags.output);
+  }
+  const report::BenchFormat format = report::bench_format_from_name(flags.output.value_or("md"));
   const std::vector<Test> tests = tests_of(flags);
   const std::vector<Configuration> configurations = configurations_of(flags);
   const measure::Machine machine = measure::inspect_machine();
@@ -415,7 +426,7 @@ RunCommand add_bench(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 10000))
       ->type_name("N");
   app.add_option("-o,--output", flags->output, "csv, json, jsonl, md or sql: llama-bench's rows")
-      ->capture_default_str()
+      ->default_str("md")
       ->type_name("FORMAT");
   app.add_flag("--no-warmup", flags->no_warmup, "Do not run each test until its time is stable");
   app.add_option("--seed", flags->seed, "Seed of the tokens and of the order of the rounds")

@@ -64,7 +64,9 @@ std::string array_text(const gguf::Value& array) {
     }
   }
   if (array.count > kShownElements) text += ", ...";
-  return fmt::format("[{}] ({} {})", text, array.count, gguf::value_type_info(array.element).name);
+  const char* plural = array.element == gguf::ValueType::string && array.count != 1 ? "s" : "";
+  return fmt::format("[{}] ({} {}{})", text, array.count, gguf::value_type_info(array.element).name,
+                     plural);
 }
 
 std::string value_text(const gguf::Value& value) {
@@ -202,7 +204,7 @@ std::string summary_text(const gguf::File& file, const CachePlan& plan, const Mo
   report::Table table({{"file", Align::left}, {"", Align::left}});
   uint64_t n_params = 0;
   for (const gguf::TensorInfo& tensor : file.tensors()) n_params += tensor.n_elems;
-  table.add({"path", file.path()});
+  table.add({"path", printable(file.path(), std::string::npos)});
   table.add({"format", fmt::format("GGUF version {}, {} file{}, {}", file.version(),
                                    file.n_shards(), file.n_shards() == 1 ? "" : "s",
                                    format_bytes(static_cast<int64_t>(file.file_bytes())))});
@@ -211,7 +213,7 @@ std::string summary_text(const gguf::File& file, const CachePlan& plan, const Mo
                                     format_bytes(static_cast<int64_t>(file.tensor_bytes())))});
   table.add({"mix", file_type_name(file)});
   if (!plan.problem.empty()) {
-    table.add({"cannot be served", plan.problem}, report::Paint::bad);
+    table.add({"cannot be served", printable(plan.problem, std::string::npos)}, report::Paint::bad);
     return table.text(colour);
   }
   const ModelConfig& c = plan.config;

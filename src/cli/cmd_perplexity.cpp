@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/finite.hpp"
 #include "base/output_file.hpp"
 #include "cli/arguments.hpp"
 #include "cli/cache_dir.hpp"
@@ -172,7 +173,11 @@ class Scorer {
   Scorer(std::optional<BaseReader>& reader, std::optional<BaseWriter>& writer)
       : reader_(reader), writer_(writer) {}
 
-  void add(std::span<const float> logits, int32_t next_token) {
+  void add(std::span<const float> logits, int32_t next_token, int64_t position) {
+    if (!all_finite(logits)) {
+      fail(ErrorCode::bad_file,
+           "the logits at position {} of the text are not finite: check the model file", position);
+    }
     const double norm = log_sum_exp(logits);
     scores_.nll.push_back(norm - static_cast<double>(logits[static_cast<size_t>(next_token)]));
     if (writer_) writer_->add(logits);
@@ -186,6 +191,10 @@ class Scorer {
  private:
   void add_divergence(std::span<const float> logits, double norm) {
     const std::span<const float> base = reader_->next();
+    if (!all_finite(base)) {
+      fail(ErrorCode::bad_file, "--base: the stored logits of scored token {} are not finite",
+           scores_.nll.size());
+    }
     const double base_norm = log_sum_exp(base);
     double kl = 0;
     for (size_t i = 0; i < logits.size(); ++i) {
@@ -223,7 +232,8 @@ Scores score_windows(Model& model, const std::vector<int32_t>& text,
         [&](int64_t first_position, std::span<const float> rows) {
           for (size_t at = 0; at < rows.size(); at += vocab) {
             const size_t position = static_cast<size_t>(first_position) + at / vocab;
-            scorer.add(rows.subspan(at, vocab), targets[position + 1]);
+            scorer.add(rows.subspan(at, vocab), targets[position + 1],
+                       window.begin + static_cast<int64_t>(position));
           }
         },
         &interrupted());
@@ -262,6 +272,10 @@ int cmd_perplexity(const PerplexityFlags& flags, const Context& context) {
   if (flags.stride < 0 || flags.stride > flags.n_ctx - 2) {
     fail(ErrorCode::usage, "--stride {}: expected 1 to ctx - 2 = {}, or 0 for none", flags.stride,
          flags.n_ctx - 2);
+  }
+  if (flags.max_windows == 0 || flags.max_windows < -1) {
+    fail(ErrorCode::usage, "--chunks {}: expected 1 or more, or -1 for all of the text",
+         flags.max_windows);
   }
   check_save_base(flags);
   const std::string text = read_text(flags.file);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom run: text from a prompt, streamed to stdout; the figures are the last line of stderr.
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "base/error.hpp"
@@ -193,6 +194,7 @@ RunCommand add_run(CLI::App& app, Context& context) {
   app.add_option("-n,--n-predict,--predict", flags->max_tokens,
                  "Most tokens to generate; -1 = until the model ends or the context is full")
       ->capture_default_str()
+      ->check(CLI::Range(-1, std::numeric_limits<int>::max()))
       ->type_name("N");
   add_context_flag(app, flags->model.n_ctx);
   app.add_flag("--echo", flags->echo, "Print the prompt before the text");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "cli/arguments.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/terminal.hpp"
@@ -39,7 +40,36 @@ std::string shapes_table() {
   return table.text(stdout_colour());
 }
 
+Json shapes_json() {
+  Json shapes = Json::array();
+  for (const convert::ModelShape& shape : convert::all_model_shapes()) {
+    shapes.push_back({{"name", shape.name},
+                      {"family", shape.arch},
+                      {"n_layers", shape.n_layers},
+                      {"d_model", shape.d_model},
+                      {"d_ff", shape.d_ff},
+                      {"n_heads", shape.n_heads},
+                      {"n_kv_heads", shape.n_kv_heads},
+                      {"head_dim", shape.head_dim},
+                      {"vocab_size", shape.vocab_size}});
+  }
+  return shapes;
+}
+
+void print_document(const Context& context, Json summary) {
+  report::Result document;
+  document.command = context.arguments;
+  document.machine = report::machine_json(measure::inspect_machine());
+  document.summary = std::move(summary);
+  write_stdout(dump_json(document.to_json(), 2) + "\n");
+}
+
 int cmd_synth(const SynthFlags& flags, const Context& context) {
+  if (flags.list && context.flags.json) {
+    print_document(context,
+                   {{"shapes", shapes_json()}, {"types", split(convert::recipe_names(), ' ')}});
+    return 0;
+  }
   if (flags.list) {
     write_stdout(shapes_table());
     write_stdout(fmt::format("\ntypes: {}\n", convert::recipe_names()));
@@ -60,16 +90,12 @@ int cmd_synth(const SynthFlags& flags, const Context& context) {
   const double seconds = static_cast<double>(measure::now_ns() - start) * 1e-9;
   bar.clear();
   if (context.flags.json) {
-    report::Result document;
-    document.command = context.arguments;
-    document.machine = report::machine_json(measure::inspect_machine());
-    document.summary = {{"path", flags.out},
-                        {"file_bytes", result.file_bytes},
-                        {"tensor_bytes", result.tensor_bytes},
-                        {"n_params", result.n_params},
-                        {"n_tensors", result.n_tensors},
-                        {"seconds", seconds}};
-    write_stdout(dump_json(document.to_json(), 2) + "\n");
+    print_document(context, {{"path", flags.out},
+                             {"file_bytes", result.file_bytes},
+                             {"tensor_bytes", result.tensor_bytes},
+                             {"n_params", result.n_params},
+                             {"n_tensors", result.n_tensors},
+                             {"seconds", seconds}});
     return 0;
   }
   say(context.flags.quiet, "{}: {} parameters in {} tensors, {}, written in {:.1f} s ({:.2f} GB/s)",

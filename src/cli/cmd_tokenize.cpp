@@ -65,11 +65,21 @@ Json tokens_json(const text::Tokenizer& tokenizer, const std::vector<text::Token
 }
 
 int cmd_tokenize(const TokenizeFlags& flags, const Context& context) {
+  if (flags.ids && context.flags.json) {
+    fail(ErrorCode::usage, "--ids prints a line of ids and --json a document: give one of them");
+  }
   const std::string text = input_text(flags);
   const gguf::File file = gguf::File::open(resolve_model(flags.model), gguf::OpenMode::inspect);
   const text::Tokenizer tokenizer = text::Tokenizer::create(vocab_from_gguf(file));
   const std::vector<text::TokenSpan> tokens = tokenizer.encode_with_offsets(
       text, {.add_special = !flags.no_bos, .parse_special = flags.special});
+  if (const size_t lost = tokenizer.count_lost_bytes(text, tokens); lost > 0) {
+    TerminalLog(context.flags.verbose, context.flags.quiet)
+        .write(LogLevel::warning,
+               fmt::format("{} of the {} bytes of the text are left out: the vocabulary has no "
+                           "token for them",
+                           lost, text.size()));
+  }
   if (flags.ids) {
     write_stdout(ids_line(tokens));
     return 0;

@@ -6,6 +6,7 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "cli/arguments.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -82,8 +83,9 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
 }
 
 int report_error(const std::string& command, const char* what, int status) {
-  write_stderr_line(report::painted(fmt::format("fathom{}: {}", command, what), report::Paint::bad,
-                                    stderr_colour()));
+  write_stderr_line(
+      report::painted(fmt::format("fathom{}: {}", command, printable(what, std::string::npos)),
+                      report::Paint::bad, stderr_colour()));
   return status;
 }
 
@@ -95,8 +97,9 @@ void check_command(const std::vector<std::string>& arguments) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", command.name);
   }
   if (arguments.empty()) fail(ErrorCode::usage, "no command: expected one of {}", names);
-  if (!arguments.front().starts_with("-")) {
-    fail(ErrorCode::usage, "no command '{}': expected one of {}", arguments.front(), names);
+  const std::string& first = arguments.front();
+  if (first != "-h" && first != "--help" && first != "--version") {
+    fail(ErrorCode::usage, "no command '{}': expected one of {}", first, names);
   }
 }
 
@@ -109,7 +112,11 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", version_text(), "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.require_subcommand(1);
-  app.footer("fathom COMMAND --help shows the flags of a command and an example.");
+  app.footer(
+      "fathom COMMAND --help shows the flags of a command and an example.\n\n"
+      "Exit status: 0 done; 1 failed, also when a file is missing, unreadable or damaged; 2 wrong\n"
+      "usage; 3 this machine cannot; 4 measured, but a gate says not to trust it; 130 "
+      "interrupted.");
 
   std::vector<std::pair<CLI::App*, RunCommand>> runners;
   for (const Command& command : kCommands) {

@@ -18,7 +18,7 @@ void add_context_flag(CLI::App& app, int64_t& n_ctx) {
   app.add_option("-c,--ctx,--ctx-size", n_ctx,
                  "Tokens a sequence can hold; 0 = the trained length, at most 4096")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 24))
       ->type_name("N");
 }
 

@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/finite.hpp"
+#include "cli/cache_dir.hpp"
 #include "cli/ceiling.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/terminal.hpp"
@@ -87,6 +89,11 @@ class DepthArm {
       progress(static_cast<double>(at + n) / static_cast<double>(depth));
     }
     const measure::WarmUp warm = measure::warm_up([this] { return step_ns(); });
+    if (!all_finite(sequence_.logits())) {
+      fail(ErrorCode::bad_file,
+           "the logits at position {} are not finite, so nothing is measured: check the model file",
+           depth);
+    }
     profile_.steps_per_block = std::clamp(
         static_cast<int>(std::ceil(kBlockNs / median(warm.values))), 1, kMaxStepsPerBlock);
   }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "measure/clock.hpp"
 #include "report/table.hpp"
 
@@ -66,9 +67,9 @@ void TerminalLog::write(LogLevel level, std::string_view message) {
   if (level == LogLevel::debug && !verbose_) return;
   if (level == LogLevel::info && quiet_) return;
   const bool warning = level == LogLevel::warning;
-  write_stderr_line(report::painted(fmt::format("{}{}", warning ? "warning: " : "", message),
-                                    warning ? report::Paint::bad : report::Paint::dim,
-                                    stderr_colour()));
+  write_stderr_line(report::painted(
+      fmt::format("{}{}", warning ? "warning: " : "", printable(message, std::string::npos)),
+      warning ? report::Paint::bad : report::Paint::dim, stderr_colour()));
 }
 
 ProgressBar::ProgressBar(std::string label, bool quiet)

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/error.hpp"
+#include "base/finite.hpp"
 #include "engine/logits_hash.hpp"
 
 namespace fathom::engine {
@@ -126,6 +127,10 @@ int32_t Sequence::sample(const SamplerParams& params, std::span<const LogitBias>
          "step");
   }
   validate(params);
+  if (!all_finite(row)) {
+    fail(ErrorCode::bad_file, "the logits at position {} are not finite: check the model file",
+         size() - 1);
+  }
   stats_.logits_hash = logits_hash(row, stats_.logits_hash);
   int32_t token = -1;
   const StepPlan& plan = engine_->plan();

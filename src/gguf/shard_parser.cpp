@@ -97,9 +97,9 @@ class ShardParser {
   uint64_t read_count(const char* what, uint64_t limit, uint64_t min_record) {
     const uint64_t start = reader_.offset();
     const auto count = read<uint64_t>(what);
-    if (count > limit) damaged(start, "{} is {}, at most {} are allowed", what, count, limit);
+    if (count > limit) damaged(start, "the {} is {}, at most {} are allowed", what, count, limit);
     if (count > (bytes_.size() - start) / min_record) {
-      damaged(start, "{} is {}, but {} bytes are left and each needs at least {}", what, count,
+      damaged(start, "the {} is {}, but {} bytes are left and each needs at least {}", what, count,
               reader_.left(), min_record);
     }
     return count;
@@ -124,8 +124,8 @@ class ShardParser {
              "GGUF version {} is not supported, only 2 and 3 are; convert the model again",
              out_.version);
     }
-    n_tensors_ = read_count("the tensor count", kMaxTensors, kMinTensorRecord);
-    n_keys_ = read_count("the key count", kMaxKeys, kMinKeyRecord);
+    n_tensors_ = read_count("tensor count", kMaxTensors, kMinTensorRecord);
+    n_keys_ = read_count("key count", kMaxKeys, kMinKeyRecord);
   }
 
   ValueType read_value_type(const char* what) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "kernels/attn/attn.hpp"
 
 namespace fathom {
@@ -84,14 +85,14 @@ void check_key(const gguf::File& file, const gguf::Entry& entry, std::string_vie
       fail(ErrorCode::unsupported,
            "{}: hyper-parameter '{}': found {}, expected it to be absent or {}: this build has no "
            "code for it",
-           file.path(), entry.key, entry.value.describe(), row.neutral_value);
+           file.path(), printable(entry.key), entry.value.describe(), row.neutral_value);
     }
     return;
   }
   fail(ErrorCode::unsupported,
        "{}: hyper-parameter '{}' ({}) is unknown to this build, and a model that needs it would be "
        "computed wrongly",
-       file.path(), entry.key, entry.value.describe());
+       file.path(), printable(entry.key), entry.value.describe());
 }
 
 // Reads keys of one architecture with their ranges.
@@ -142,7 +143,7 @@ const Family& read_family(const gguf::File& file) {
   std::vector<std::string_view> known;
   for (const Family* family : families()) known.push_back(family->architecture);
   fail(ErrorCode::unsupported, "{}: architecture '{}' has no code here; supported: {}", file.path(),
-       architecture, fmt::join(known, ", "));
+       printable(architecture), fmt::join(known, ", "));
 }
 
 std::vector<float> read_freq_divisors(const gguf::File& file, const Family& family, int rope_dim) {
@@ -175,7 +176,7 @@ RopeParams read_rope(const gguf::File& file, const Reader& keys, const ModelConf
   const std::string type = keys.text_or("rope.scaling.type", "linear");
   if (type != "none" && type != "linear" && type != "yarn") {
     fail(ErrorCode::unsupported, "{}: key '{}': found '{}', supported: none, linear, yarn",
-         file.path(), keys.key("rope.scaling.type"), type);
+         file.path(), keys.key("rope.scaling.type"), printable(type));
   }
   // 0 stands for "not scaled", as in files of old converters.
   const double old_factor = keys.real_or("rope.scale_linear", 0, 1e6, 0);

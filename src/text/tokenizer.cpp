@@ -184,6 +184,21 @@ std::optional<int32_t> Tokenizer::find(std::string_view token_text) const {
   return id < 0 ? std::nullopt : std::optional(id);
 }
 
+size_t Tokenizer::count_lost_bytes(std::string_view text,
+                                   const std::vector<TokenSpan>& tokens) const {
+  size_t lost = 0, at = 0;
+  const auto skip_to = [&](size_t end) {
+    for (; at < end; ++at) lost += !has_byte(static_cast<uint8_t>(text[at]));
+  };
+  for (const TokenSpan& token : tokens) {
+    if (token.begin == token.end) continue;  // added
+    skip_to(token.begin);
+    at = token.end;
+  }
+  skip_to(text.size());
+  return lost;
+}
+
 bool Tokenizer::has_byte(uint8_t byte) const { return impl_->vocabulary.byte_ids[byte] >= 0; }
 
 int32_t Tokenizer::bos() const { return impl_->bos; }

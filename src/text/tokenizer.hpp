@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text to token ids and back, for byte-level BPE ("gpt2") and SentencePiece ("llama")
 // vocabularies. Text is a string of arbitrary bytes: NUL and invalid UTF-8 are encoded byte by
-// byte and come back unchanged (SentencePiece writes a space for U+2581, its own mark).
+// byte and come back unchanged (SentencePiece writes a space for U+2581, its own mark), except for
+// bytes that the vocabulary has no token for: those are left out, see has_byte().
 #pragma once
 
 #include <cstdint>
@@ -89,6 +90,9 @@ class Tokenizer {
   bool is_control(int32_t id) const;            // control and unknown tokens: not text
   bool is_end_of_generation(int32_t id) const;  // EOS, end of turn and their like
   std::optional<int32_t> find(std::string_view token_text) const;  // the token of this exact name
+
+  // How many bytes of `text` none of its tokens stands for because the vocabulary has none.
+  size_t count_lost_bytes(std::string_view text, const std::vector<TokenSpan>& tokens) const;
 
   // False for a byte that the vocabulary has no token for: encoding leaves it out, as the model's
   // own tokenizer does. (SmolLM2 lacks 21 bytes, all of them controls or rare lead bytes.)

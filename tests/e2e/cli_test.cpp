@@ -8,10 +8,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <limits>
 #include <regex>
 #include <sstream>
 
 #include "base/json.hpp"
+#include "tests/support/edited_gguf.hpp"
 #include "tests/support/json_schema.hpp"
 #include "tests/support/program.hpp"
 
@@ -117,14 +120,151 @@ TEST_F(Cli, UsageErrorsAreOneLineAndStatus2) {
     expect_one_line_error(fathom({"run", model(), "-p", "a", "-t", threads}), 2, "threads");
     expect_one_line_error(fathom({"bench", model(), "-t", threads}), 2, "-t");
   }
+  expect_one_line_error(fathom({"-v"}), 2, "expected one of run, bench");
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "-ctk", "f16", "-ctv", "q8_0"}), 2,
+                        "share one type");
+}
+
+TEST_F(Cli, NumbersOutOfRangeAreUsageErrors) {
+  const std::string huge = "9223372036854775807";
+  for (const char* flag : {"-d", "-p", "-n", "-t", "-ub"}) {
+    expect_one_line_error(fathom({"bench", model(), flag, huge}), 2, "too large");
+    expect_one_line_error(fathom({"bench", model(), flag, "-1"}), 2, "'-1' is negative");
+  }
+  for (const char* depths : {huge.c_str(), "-1"}) {
+    expect_one_line_error(fathom({"bench", model(), "--profile", "--depths", depths}), 2,
+                          "--depths: '" + std::string(depths));
+    expect_one_line_error(fathom({"run", model(), "-p", "a", "--profile", "--depths", depths}), 2,
+                          "--depths: '" + std::string(depths));
+  }
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "-c", "-1"}), 2,
+                        "not in range 0 to 16777216");
+  for (const char* n : {"-5", "-2", "99999999999999999999"}) {
+    expect_one_line_error(fathom({"run", model(), "-p", "a", "-n", n}), 2,
+                          "not in range -1 to 2147483647");
+  }
+  for (const char* chunks : {"0", "-2"}) {
+    expect_one_line_error(fathom({"perplexity", model(), model(), "--chunks", chunks}), 2,
+                          "--chunks " + std::string(chunks) + ": expected 1 or more");
+  }
+}
+
+TEST_F(Cli, JsonIsHonouredOrRefused) {
+  expect_one_line_error(fathom({"tokenize", model(), "-p", "a", "--ids", "--json"}), 2, "--ids");
+  expect_one_line_error(fathom({"bench", model(), "--json", "-o", "csv"}), 2, "-o csv");
+  const Json json = document(fathom({"synth", "--list", "--json"}));
+  EXPECT_TRUE(json["summary"]["shapes"][0]["n_layers"].is_number_integer());
+  EXPECT_FALSE(json["summary"]["types"].empty());
+}
+
+// What a file says reaches the terminal escaped: no line break, no control sequence.
+TEST_F(Cli, TextOfAFileIsEscaped) {
+  const std::string hostile = "x\x1b[31m\ny", shown = "x\\x1b[31m\\x0ay";
+  const auto with = [&](std::set<std::string> without, const std::string& key) {
+    GgufEdit edit;
+    edit.without_keys = std::move(without);
+    edit.add_keys = [=](gguf::Writer& writer) { writer.add_string(key, hostile); };
+    return edit;
+  };
+  const EditedGguf architecture(model(), with({"general.architecture"}, "general.architecture"));
+  const EditedGguf key(model(), with({}, "llama." + hostile));
+  const EditedGguf scaling(model(), with({}, "llama.rope.scaling.type"));
+  for (const EditedGguf* file : {&architecture, &key, &scaling}) {
+    expect_one_line_error(fathom({"run", file->path(), "-p", "a"}), 1, shown);
+    const Finished inspect = fathom({"inspect", file->path()});
+    EXPECT_EQ(inspect.status, 0) << inspect.err;
+    EXPECT_THAT(inspect.out, AllOf(HasSubstr(shown), Not(HasSubstr("\x1b"))));
+    EXPECT_THAT(inspect.out, Not(HasSubstr("[31m\n")));
+  }
+  const EditedGguf name(model(), with({"general.name"}, "general.name"));
+  const Finished bench = fathom({"bench", name.path(), "-p", "0", "-n", "1", "-r", "1", "-q"});
+  EXPECT_THAT(bench.out, AllOf(HasSubstr(shown), Not(HasSubstr("\x1b"))));
+}
+
+TEST_F(Cli, LogitsThatAreNotFiniteEndWithStatus1) {
+  const std::string damaged = folder_ / "nan.gguf", text = folder_ / "nan.txt";
+  // f32: rounding to int8 would turn NaN into zero.
+  ASSERT_EQ(fathom({"synth", damaged, "--shape", "tiny-llama", "--type", "f32", "-q"}).status, 0);
+  {
+    const gguf::File file = gguf::File::open(damaged);
+    const gguf::TensorInfo* norm = file.find_tensor("output_norm.weight");
+    ASSERT_NE(norm, nullptr);
+    // Where the file holds these values, which are random and so occur once.
+    const auto all = gguf::File::open(damaged).file_bytes();
+    std::string text_of_file(all, '\0');
+    std::ifstream(damaged, std::ios::binary).read(text_of_file.data(), std::streamoff(all));
+    const auto values = file.data(*norm);
+    const auto offset = static_cast<std::streamoff>(text_of_file.find(
+        std::string_view(reinterpret_cast<const char*>(values.data()), values.size())));
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::fstream bytes(damaged, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(offset);
+    bytes.write(reinterpret_cast<const char*>(&nan), sizeof nan);
+    std::ofstream words(text);
+    for (int i = 0; i < 60; ++i) words << "line " << i << " of a text with some words\n";
+  }
+  const std::string found = "are not finite";
+  expect_one_line_error(fathom({"run", damaged, "-p", "a", "-q"}), 1, "the logits at position ");
+  expect_one_line_error(fathom({"run", damaged, "-p", "a", "--temp", "1", "-q"}), 1, found);
+  expect_one_line_error(fathom({"perplexity", damaged, text, "-c", "64", "-q"}), 1, found);
+  expect_one_line_error(fathom({"bench", damaged, "-p", "0", "-n", "1", "-q"}), 1, found);
+  expect_one_line_error(fathom({"bench", damaged, "--profile", "--depths", "16", "-q"}), 1, found);
+}
+
+TEST_F(Cli, StdinThatCannotBeReadIsAnError) {
+  const auto in_shell = [&](const std::string& line) {
+    return run_program({"/bin/sh", "-c", "exec " FATHOM_PROGRAM " " + line});
+  };
+  const std::string tokenize = "tokenize --stdin " + model();
+  expect_one_line_error(in_shell(tokenize + " < /"), 1, "cannot read stdin: Is a directory");
+  expect_one_line_error(in_shell(tokenize + " <&-"), 1, "cannot read stdin: Bad file descriptor");
+  // A pipe that the shell holds open and never writes to.
+  const std::string silent = folder_ / "silent";
+  ASSERT_EQ(mkfifo(silent.c_str(), 0600), 0);
+  expect_one_line_error(run_program({"/bin/sh", "-c",
+                                     "exec 3<>" + silent + "; " FATHOM_PROGRAM " " + tokenize +
+                                         " <&3 & sleep 0.5; kill -INT $!; wait $!"}),
+                        130, "interrupted");
+}
+
+TEST_F(Cli, BytesWithoutATokenAreNamed) {
+  const gguf::File file = gguf::File::open(model());
+  const auto texts = file.find("tokenizer.ggml.tokens")->strings();
+  ASSERT_TRUE(texts.has_value());
+  std::vector<std::string> tokens(texts->begin(), texts->end());
+  std::replace(tokens.begin(), tokens.end(), std::string("\u00ff"), std::string("gone"));
+  GgufEdit edit;
+  edit.without_keys = {"tokenizer.ggml.tokens"};
+  edit.add_keys = [&](gguf::Writer& w) { w.add_array("tokenizer.ggml.tokens", tokens); };
+  const EditedGguf lacking(model(), edit);
+  const std::string what = "warning: 1 of the 3 bytes of the text are left out";
+  const Finished tokenize = fathom({"tokenize", lacking.path(), "-p",
+                                    "a\xff"
+                                    "b",
+                                    "--ids"});
+  EXPECT_EQ(tokenize.status, 0) << tokenize.err;
+  EXPECT_THAT(tokenize.err, HasSubstr(what));
+  EXPECT_THAT(fathom({"run", lacking.path(), "-p",
+                      "a\xff"
+                      "b",
+                      "-n", "1"})
+                  .err,
+              HasSubstr(what));
+  EXPECT_THAT(fathom({"tokenize", model(), "-p",
+                      "a\xff"
+                      "b",
+                      "--ids"})
+                  .err,
+              IsEmpty());
 }
 
 TEST_F(Cli, FailuresAndTheirStatus) {
-  expect_one_line_error(fathom({"run", model(), "-p", "a", "-ctk", "f16", "-ctv", "q8_0"}), 1,
-                        "share one type");
   expect_one_line_error(fathom({"run", model(), "-f", "/nonexistent"}), 1, "/nonexistent");
   expect_one_line_error(fathom({"run", "/dev/null", "-p", "a"}), 1, "/dev/null");
-  expect_one_line_error(fathom({"run", model(), "-p", "a", "--backend", "abacus"}), 3, "abacus");
+  expect_one_line_error(fathom({"run", folder_, "-p", "a"}), 1, "is a folder");
+  const Finished abacus = fathom({"run", model(), "-p", "a", "--backend", "abacus"});
+  expect_one_line_error(abacus, 3, "abacus");
+  EXPECT_THAT(abacus.err, Not(HasSubstr(FATHOM_PROGRAM ";"))) << "the program is no folder";
 }
 
 // 3 GB of address space hold the stacks of some hundred threads.
@@ -148,7 +288,7 @@ TEST_F(Cli, SynthReplacesOnlyRegularFiles) {
 }
 
 TEST_F(Cli, AMissingModelSaysWhereItLooked) {
-  expect_one_line_error(fathom({"run", "nothing", "-p", "a"}), 2,
+  expect_one_line_error(fathom({"run", "nothing", "-p", "a"}), 1,
                         "looked for nothing, " + folder_.string() + "/nothing, " +
                             folder_.string() + "/nothing.gguf");
 }
