@@ -75,12 +75,7 @@ std::vector<std::string> backend_search_path(const std::string& backend_dir) {
   };
   add(backend_dir);
   add(directory_of_program());
-  // In a build folder that name is the program's.
-  std::error_code ignored;
-  if (const std::string lib = directory_of_libfathom();
-      !lib.empty() && !fs::is_regular_file(lib + "/fathom", ignored)) {
-    add(lib + "/fathom");
-  }
+  if (const std::string lib = directory_of_libfathom(); !lib.empty()) add(lib + "/fathom");
   return directories;
 }
 
