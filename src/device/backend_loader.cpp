@@ -86,16 +86,18 @@ const Backend& load_backend(std::string_view name, const std::string& backend_di
   }
   const std::vector<std::string> directories = backend_search_path(backend_dir);
   const std::string file = fmt::format("libfathom_{}.so", name);
+  std::vector<std::string> searched;  // in a build folder lib/fathom is the program, no folder
   for (const std::string& directory : directories) {
     const std::string path = (fs::path(directory) / file).string();
     std::error_code ignored;
     if (fs::exists(path, ignored)) return open_library(name, path);
+    if (!fs::is_regular_file(directory, ignored)) searched.push_back(directory);
   }
   fail(ErrorCode::unavailable,
        "backend '{}' is not on this machine: no {} in {}; build it (README.md), give its folder "
        "with "
        "--backend-dir, or use --backend cpu",
-       name, file, fmt::join(directories, ", "));
+       name, file, fmt::join(searched, ", "));
 }
 
 }  // namespace fathom

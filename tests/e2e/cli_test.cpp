@@ -264,6 +264,7 @@ TEST_F(Cli, FailuresAndTheirStatus) {
   expect_one_line_error(fathom({"run", folder_, "-p", "a"}), 1, "is a folder");
   const Finished abacus = fathom({"run", model(), "-p", "a", "--backend", "abacus"});
   expect_one_line_error(abacus, 3, "abacus");
+  EXPECT_THAT(abacus.err, Not(HasSubstr(FATHOM_PROGRAM ";"))) << "the program is no folder";
 }
 
 // 3 GB of address space hold the stacks of some hundred threads.
