@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -16,6 +17,8 @@ struct Avx2 {
   static constexpr int kLanes = 8;
   static constexpr int kMaxColumns = 4;
   static constexpr int kAttnRows = 6;
+  static constexpr int kPrefetchBytes = 1024;  // ahead in each stream of weights
+  static constexpr int kStreams = 2;           // row groups side by side
   using F = __m256;
   using I = __m256i;
 
@@ -62,6 +65,12 @@ struct Avx2 {
   }
   [[gnu::always_inline]] static I load_i8(const int8_t* p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  [[gnu::always_inline]] static I load_u8x2(const uint8_t* p) {
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  [[gnu::always_inline]] static I load_i8x2(const int8_t* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   [[gnu::always_inline]] static I bit_and(I a, I b) { return _mm256_and_si256(a, b); }
   [[gnu::always_inline]] static I bit_or(I a, I b) { return _mm256_or_si256(a, b); }
@@ -154,9 +163,14 @@ struct Avx2 {
     I offsets;        // kOffset times both, one in each half of a lane
   };
   template <int kOffset>
-  [[gnu::always_inline]] static Scales scales(I first, I second) {
-    return {pair16(first, first), pair16(second, second),
-            _mm256_mullo_epi16(pair16(first, second), _mm256_set1_epi16(kOffset))};
+  [[gnu::always_inline]] static Scales scales(I pair) {
+    constexpr int kShift = kOffset == 0 ? 0 : std::countr_zero(static_cast<unsigned>(kOffset));
+    const I low_half = _mm256_setr_epi64x(0x0504050401000100, 0x0d0c0d0c09080908,
+                                          0x0504050401000100, 0x0d0c0d0c09080908);
+    const I high_half = _mm256_setr_epi64x(0x0706070603020302, 0x0f0e0f0e0b0a0b0a,
+                                           0x0706070603020302, 0x0f0e0f0e0b0a0b0a);
+    return {_mm256_shuffle_epi8(pair, low_half), _mm256_shuffle_epi8(pair, high_half),
+            _mm256_slli_epi16(pair, kShift)};
   }
   template <int kMaxU, int kOffset>
   [[gnu::always_inline]] static F dot_scaled(const I* words, const ActBlock& a, const Scales& s) {
@@ -165,16 +179,13 @@ struct Avx2 {
     sum = dot_times<kMaxU, 4>(sum, words, a.q, s.first);
     return to_f32(dot_times<kMaxU, 4>(sum, words + 4, a.q + 16, s.second));
   }
-  [[gnu::always_inline]] static F dot_mins(I min0, I min1, const ActBlock& a) {
-    return to_f32(_mm256_madd_epi16(pair16(min0, min1), broadcast_pair(a)));
+  [[gnu::always_inline]] static F dot_mins(I mins, const ActBlock& a) {
+    return to_f32(_mm256_madd_epi16(mins, broadcast_pair(a)));
   }
   [[gnu::always_inline]] static I broadcast_pair(const ActBlock& a) {
     int32_t word;
     std::memcpy(&word, a.minus_pair, 4);
     return _mm256_set1_epi32(word);
-  }
-  [[gnu::always_inline]] static I pair16(I low, I high) {
-    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
   }
   [[gnu::always_inline]] static void prefetch(const void* p) {
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);

@@ -17,6 +17,8 @@ struct Avx512 {
   static constexpr int kLanes = 16;
   static constexpr int kMaxColumns = 8;
   static constexpr int kAttnRows = 6;
+  static constexpr int kPrefetchBytes = 4096;  // ahead in each stream of weights
+  static constexpr int kStreams = 2;           // row groups side by side
   using F = __m512;
   using I = __m512i;
 
@@ -61,6 +63,12 @@ struct Avx512 {
   }
   [[gnu::always_inline]] static I load_i8(const int8_t* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  [[gnu::always_inline]] static I load_u8x2(const uint8_t* p) {
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  [[gnu::always_inline]] static I load_i8x2(const int8_t* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
   [[gnu::always_inline]] static I bit_and(I a, I b) { return _mm512_and_si512(a, b); }
   [[gnu::always_inline]] static I bit_or(I a, I b) { return _mm512_or_si512(a, b); }
@@ -123,8 +131,9 @@ struct Avx512 {
     F first, second;
   };
   template <int kOffset>
-  [[gnu::always_inline]] static Scales scales(I first, I second) {
-    return {to_f32(first), to_f32(second)};
+  [[gnu::always_inline]] static Scales scales(I pair) {
+    return {to_f32(_mm512_srai_epi32(_mm512_slli_epi32(pair, 16), 16)),
+            to_f32(_mm512_srai_epi32(pair, 16))};
   }
   template <int kMaxU, int kOffset>
   [[gnu::always_inline]] static F dot_scaled(const I* words, const ActBlock& a, const Scales& s) {
@@ -139,10 +148,9 @@ struct Avx512 {
     static_assert(kOffset == 0 || kOffset == 1 << kShift);
     return _mm512_slli_epi32(_mm512_set1_epi32(x), kShift);
   }
-  [[gnu::always_inline]] static F dot_mins(I min0, I min1, const ActBlock& a) {
+  [[gnu::always_inline]] static F dot_mins(I mins, const ActBlock& a) {
     int32_t word;
     std::memcpy(&word, a.minus_pair, 4);
-    const I mins = _mm512_mask_blend_epi16(0xaaaaaaaau, min0, _mm512_slli_epi32(min1, 16));
     return to_f32(_mm512_madd_epi16(mins, _mm512_set1_epi32(word)));
   }
   [[gnu::always_inline]] static void prefetch(const void* p) {

@@ -19,6 +19,8 @@ struct Scalar {
   static constexpr const char* kName = "scalar";
   static constexpr int kLanes = 8;
   static constexpr int kMaxColumns = 1;  // activation rows that one pass over a weight tile serves
+  static constexpr int kPrefetchBytes = 0;
+  static constexpr int kStreams = 1;
   static constexpr int kAttnRows = 1;    // query rows that one pass over a cache tile serves
   struct F {
     float v[kLanes];
@@ -108,6 +110,13 @@ struct Scalar {
   }
   static I load_i8(const int8_t* p) {  // sign-extended bytes
     return map_i([&](int i) { return static_cast<int32_t>(p[i]); });
+  }
+  // Two bytes a lane, each widened to 16 bits, the first in the low half.
+  static I load_u8x2(const uint8_t* p) {
+    return map_i([&](int i) { return p[2 * i] | p[2 * i + 1] << 16; });
+  }
+  static I load_i8x2(const int8_t* p) {
+    return map_i([&](int i) { return (p[2 * i] & 0xffff) | p[2 * i + 1] * 65536; });
   }
   static I bit_and(I a, I b) {
     return map_i([&](int i) { return a.v[i] & b.v[i]; });
@@ -204,8 +213,9 @@ struct Scalar {
     I first, second;
   };
   template <int kOffset>
-  static Scales scales(I first, I second) {
-    return {first, second};
+  static Scales scales(I pair) {
+    return {map_i([&](int i) { return int32_t{static_cast<int16_t>(pair.v[i])}; }),
+            map_i([&](int i) { return pair.v[i] >> 16; })};
   }
   // scale0 * (sum of (code - kOffset) a over 16 values) + scale1 * (the other 16), exact in f32.
   template <int kMaxU, int kOffset>
@@ -214,10 +224,11 @@ struct Scalar {
     const I sum1 = dot_u8<kMaxU, 4>(set1_i32(kOffset * a.minus_half[1]), words + 4, a.q + 16);
     return to_f32(add_i32(mul_i32(s.first, sum0), mul_i32(s.second, sum1)));
   }
-  // min0 * -(sum of 16 a) + min1 * -(sum of the other 16), mins 0..15.
-  static F dot_mins(I min0, I min1, const ActBlock& a) {
-    return to_f32(add_i32(mul_i32(min0, set1_i32(a.minus_half[0])),
-                          mul_i32(min1, set1_i32(a.minus_half[1]))));
+  // min0 * -(sum of 16 a) + min1 * -(sum of the other 16), mins 0..15 in 16 bits each.
+  static F dot_mins(I mins, const ActBlock& a) {
+    return to_f32(map_i([&](int i) {
+      return (mins.v[i] & 0xffff) * a.minus_half[0] + (mins.v[i] >> 16) * a.minus_half[1];
+    }));
   }
   static void prefetch(const void* p) { __builtin_prefetch(p); }
 };

@@ -7,6 +7,7 @@
 // every instruction set and for every number of activation rows: that is what makes bits equal.
 #pragma once
 
+#include <array>
 #include <bit>
 
 #include "kernels/common/act_block.hpp"
@@ -33,66 +34,93 @@ struct Fields {
   [[gnu::always_inline]] typename V::I signed_byte(int offset, int plane) const {
     return V::load_i8(reinterpret_cast<const int8_t*>(tile + offset) + plane * kTileRows + row0);
   }
+  // Two bytes a row, each widened to 16 bits.
+  [[gnu::always_inline]] typename V::I unsigned_pair(int offset, int index) const {
+    return V::load_u8x2(reinterpret_cast<const uint8_t*>(tile + offset) + index * kPairBytes +
+                        2 * row0);
+  }
+  [[gnu::always_inline]] typename V::I signed_pair(int offset, int index) const {
+    return V::load_i8x2(reinterpret_cast<const int8_t*>(tile + offset) + index * kPairBytes +
+                        2 * row0);
+  }
 };
 
-template <class V>
-[[gnu::always_inline]] inline void unpack_nibbles(const Fields<V>& f, int offset,
-                                                  typename V::I* words) {
-  const auto mask = V::set1_i32(0x0f0f0f0f);
-#pragma GCC unroll 4
-  for (int w = 0; w < 4; ++w) {
-    const auto packed = f.word(offset, w);
-    words[w] = V::bit_and(packed, mask);
-    words[w + 4] = V::bit_and(V::template shift_right<4>(packed), mask);
+// Bits [from, from + bits) of every byte, moved to bit `to`.
+template <class V, int kFrom, int kCount, int kTo>
+[[gnu::always_inline]] inline typename V::I bits_to(typename V::I x) {
+  const auto mask = V::set1_i32(static_cast<int32_t>(((1u << kCount) - 1) * 0x01010101u << kTo));
+  if constexpr (kFrom == kTo) {
+    return V::bit_and(x, mask);
+  } else if constexpr (kFrom > kTo) {
+    return V::bit_and(V::template shift_right<kFrom - kTo>(x), mask);
+  } else {
+    return V::bit_and(V::template shift_left<kTo - kFrom>(x), mask);
   }
 }
 
-// Adds 1-bit codes above kBit low bits: word w of the block is bit w of every byte.
-template <class V, int kBit>
-[[gnu::always_inline]] inline void add_high_bits(const Fields<V>& f, int offset,
-                                                 typename V::I* words) {
-  const auto high = f.word(offset, 0);
-  const auto mask = V::set1_i32(0x01010101 << kBit);
-  auto add = [&](int w, auto shifted) {
-    words[w] = V::bit_or(words[w], V::bit_and(shifted, mask));
-  };
-  auto at = [&]<int kWord>() {
-    if constexpr (kWord <= kBit) {
-      add(kWord, V::template shift_left<kBit - kWord>(high));
-    } else {
-      add(kWord, V::template shift_right<kWord - kBit>(high));
-    }
-  };
-  at.template operator()<0>();
-  at.template operator()<1>();
-  at.template operator()<2>();
-  at.template operator()<3>();
-  at.template operator()<4>();
-  at.template operator()<5>();
-  at.template operator()<6>();
-  at.template operator()<7>();
-}
-
-// 2-bit codes at bit kBit of every byte of out[w].
-template <class V, int kBit>
-[[gnu::always_inline]] inline void unpack_crumbs(const Fields<V>& f, int offset,
-                                                 typename V::I* out) {
-  const auto mask = V::set1_i32(0x03030303 << kBit);
+// The codes of 32 values as eight words (tile_layout.hpp).
+template <class V, int kBits>
+[[gnu::always_inline]] inline void unpack(const Fields<V>& f, int offset, typename V::I* words) {
+  using I = typename V::I;
+  if constexpr (kBits == 2) {
 #pragma GCC unroll 2
-  for (int g = 0; g < 2; ++g) {
-    const auto packed = f.word(offset, g);
-    auto at = [&]<int kIndex>() {
-      if constexpr (2 * kIndex <= kBit) {
-        out[4 * g + kIndex] = V::bit_and(V::template shift_left<kBit - 2 * kIndex>(packed), mask);
-      } else {
-        out[4 * g + kIndex] = V::bit_and(V::template shift_right<2 * kIndex - kBit>(packed), mask);
+    for (int g = 0; g < 2; ++g) {
+      const I packed = f.word(offset, g);
+      words[4 * g] = bits_to<V, 0, 2, 0>(packed);
+      words[4 * g + 1] = bits_to<V, 2, 2, 0>(packed);
+      words[4 * g + 2] = bits_to<V, 4, 2, 0>(packed);
+      words[4 * g + 3] = bits_to<V, 6, 2, 0>(packed);
+    }
+  } else if constexpr (kBits == 3) {
+    const I packed[3] = {f.word(offset, 0), f.word(offset, 1), f.word(offset, 2)};
+#pragma GCC unroll 3
+    for (int i = 0; i < 3; ++i) {
+      words[2 * i] = bits_to<V, 0, 3, 0>(packed[i]);
+      words[2 * i + 1] = bits_to<V, 3, 3, 0>(packed[i]);
+    }
+    words[6] = V::bit_or(bits_to<V, 6, 2, 0>(packed[0]), bits_to<V, 6, 1, 2>(packed[1]));
+    words[7] = V::bit_or(bits_to<V, 7, 1, 0>(packed[1]), bits_to<V, 6, 2, 1>(packed[2]));
+  } else if constexpr (kBits == 4) {
+#pragma GCC unroll 4
+    for (int w = 0; w < 4; ++w) {
+      const I packed = f.word(offset, w);
+      words[w] = bits_to<V, 0, 4, 0>(packed);
+      words[w + 4] = bits_to<V, 4, 4, 0>(packed);
+    }
+  } else if constexpr (kBits == 5) {
+    I packed[5];
+#pragma GCC unroll 5
+    for (int i = 0; i < 5; ++i) {
+      packed[i] = f.word(offset, i);
+      words[i] = bits_to<V, 0, 5, 0>(packed[i]);
+    }
+    words[5] = V::bit_or(bits_to<V, 5, 3, 0>(packed[0]), bits_to<V, 5, 2, 3>(packed[3]));
+    words[6] = V::bit_or(bits_to<V, 5, 3, 0>(packed[1]), bits_to<V, 5, 2, 3>(packed[4]));
+    words[7] = V::bit_or(bits_to<V, 5, 3, 0>(packed[2]),
+                         V::bit_or(bits_to<V, 7, 1, 3>(packed[3]), bits_to<V, 7, 1, 4>(packed[4])));
+  } else if constexpr (kBits == 6) {
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      I packed[3];
+#pragma GCC unroll 3
+      for (int i = 0; i < 3; ++i) {
+        packed[i] = f.word(offset, 3 * h + i);
+        words[4 * h + i] = bits_to<V, 0, 6, 0>(packed[i]);
       }
-    };
-    at.template operator()<0>();
-    at.template operator()<1>();
-    at.template operator()<2>();
-    at.template operator()<3>();
+      words[4 * h + 3] =
+          V::bit_or(bits_to<V, 6, 2, 0>(packed[0]),
+                    V::bit_or(bits_to<V, 6, 2, 2>(packed[1]), bits_to<V, 6, 2, 4>(packed[2])));
+    }
+  } else {
+    static_assert(kBits == 8);
+#pragma GCC unroll 8
+    for (int w = 0; w < 8; ++w) words[w] = f.word(offset, w);
   }
+}
+
+template <class V, class Tile>
+[[gnu::always_inline]] inline void unpack_sub(const Fields<V>& f, int sub, typename V::I* words) {
+  unpack<V, Tile::kBits>(f, Tile::kCodes + sub * code_bytes(Tile::kBits), words);
 }
 
 // A block with one scale: codes up to kMaxU that stand kOffset (a power of two) above their values.
@@ -147,119 +175,101 @@ struct TwoScaleBlock {
 };
 
 // w = d s q - dmin m, s and m each one of two integers.
-template <class V>
+template <class V, int kMaxU>
 struct TwoScaleMinBlock {
   typename V::I words[8];
   typename V::F d, dmin;
   typename V::Scales scales;
-  typename V::I min0, min1;
+  typename V::I mins;  // two in 16 bits a lane
 
   [[gnu::always_inline]] typename V::F fold(typename V::F acc, const ActBlock& a) const {
     const auto d_a = V::set1(a.d);
-    acc = V::fma(V::mul(d, d_a), V::template dot_scaled<3, 0>(words, a, scales), acc);
-    return V::fma(V::mul(dmin, d_a), V::dot_mins(min0, min1, a), acc);
+    acc = V::fma(V::mul(d, d_a), V::template dot_scaled<kMaxU, 0>(words, a, scales), acc);
+    return V::fma(V::mul(dmin, d_a), V::dot_mins(mins, a), acc);
   }
 };
 
-template <class V>
-struct FormatQ4_0 {
-  using Tile = TileQ4_0;
-  using Block = SymmetricBlock<V, 15, 8>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
+// Formats: load<kOdd>(fields, pair) gives the 32-value block 2 * pair + kOdd of a tile.
+
+template <class V, class TileType, class BlockType>
+struct FormatD {
+  using Tile = TileType;
+  using Block = BlockType;
+  template <int kOdd>
+  [[gnu::always_inline]] static Block load(const Fields<V>& f, int) {
     Block b;
-    unpack_nibbles(f, Tile::kQuants, b.words);
+    unpack_sub<V, Tile>(f, 0, b.words);
     b.d = f.half(Tile::kD);
+    if constexpr (requires { Tile::kM; }) b.m = f.half(Tile::kM);
     return b;
   }
 };
+template <class V>
+using FormatQ4_0 = FormatD<V, TileQ4_0, SymmetricBlock<V, 15, 8>>;
+template <class V>
+using FormatQ4_1 = FormatD<V, TileQ4_1, AffineBlock<V, 15>>;
+template <class V>
+using FormatQ5_0 = FormatD<V, TileQ5_0, SymmetricBlock<V, 31, 16>>;
+template <class V>
+using FormatQ5_1 = FormatD<V, TileQ5_1, AffineBlock<V, 31>>;
 
 template <class V>
-struct FormatQ4_1 {
-  using Tile = TileQ4_1;
-  using Block = AffineBlock<V, 15>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
-    Block b;
-    unpack_nibbles(f, Tile::kQuants, b.words);
-    b.d = f.half(Tile::kD);
-    b.m = f.half(Tile::kM);
-    return b;
-  }
-};
+[[gnu::always_inline]] inline void prepare_signed(typename V::I* words) {
+#pragma GCC unroll 8
+  for (int w = 0; w < 8; ++w) words[w] = V::prepare_s8(words[w]);
+}
 
 template <class V>
-struct FormatQ5_0 {
-  using Tile = TileQ5_0;
-  using Block = SymmetricBlock<V, 31, 16>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
-    Block b;
-    unpack_nibbles(f, Tile::kQuants, b.words);
-    add_high_bits<V, 4>(f, Tile::kHigh, b.words);
-    b.d = f.half(Tile::kD);
-    return b;
-  }
-};
-
-template <class V>
-struct FormatQ5_1 {
-  using Tile = TileQ5_1;
-  using Block = AffineBlock<V, 31>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
-    Block b;
-    unpack_nibbles(f, Tile::kQuants, b.words);
-    add_high_bits<V, 4>(f, Tile::kHigh, b.words);
-    b.d = f.half(Tile::kD);
-    b.m = f.half(Tile::kM);
-    return b;
-  }
-};
+[[gnu::always_inline]] inline void lookup(const int8_t* table, typename V::I* words) {
+#pragma GCC unroll 8
+  for (int w = 0; w < 8; ++w) words[w] = V::lookup16(table, words[w]);
+}
 
 template <class V>
 struct FormatQ8_0 {
   using Tile = TileQ8_0;
   using Block = SignedBlock<V>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
+  template <int kOdd>
+  [[gnu::always_inline]] static Block load(const Fields<V>& f, int) {
     Block b;
-#pragma GCC unroll 8
-    for (int w = 0; w < 8; ++w) b.words[w] = V::prepare_s8(f.word(Tile::kQuants, w));
+    unpack_sub<V, Tile>(f, 0, b.words);
+    prepare_signed<V>(b.words);
     b.d = f.half(Tile::kD);
     return b;
   }
 };
-
-template <class V>
-[[gnu::always_inline]] inline void unpack_codes(const Fields<V>& f, int offset, const int8_t* table,
-                                                typename V::I* words) {
-  unpack_nibbles(f, offset, words);
-#pragma GCC unroll 8
-  for (int w = 0; w < 8; ++w) words[w] = V::prepare_s8(V::lookup16(table, words[w]));
-}
 
 template <class V>
 struct FormatIQ4_NL {
   using Tile = TileIQ4_NL;
   using Block = SignedBlock<V>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
+  template <int kOdd>
+  [[gnu::always_inline]] static Block load(const Fields<V>& f, int) {
     Block b;
-    unpack_codes(f, Tile::kQuants, kIq4Values, b.words);
+    unpack_sub<V, Tile>(f, 0, b.words);
+    lookup<V>(kIq4Values, b.words);
+    prepare_signed<V>(b.words);
     b.d = f.half(Tile::kD);
     return b;
   }
 };
 
+// Codes 16 above the values, so that no sign has to be moved.
+inline constexpr auto kMxfp4Codes = [] {
+  std::array<int8_t, 16> out{};
+  for (size_t i = 0; i < 16; ++i) out[i] = static_cast<int8_t>(kMxfp4Values[i] + 16);
+  return out;
+}();
+
 template <class V>
 struct FormatMXFP4 {
   using Tile = TileMXFP4;
-  using Block = SignedBlock<V>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
+  using Block = SymmetricBlock<V, 28, 16>;
+  template <int kOdd>
+  [[gnu::always_inline]] static Block load(const Fields<V>& f, int) {
     Block b;
-    unpack_codes(f, Tile::kQuants, kMxfp4Values, b.words);
+    unpack_sub<V, Tile>(f, 0, b.words);
+    lookup<V>(kMxfp4Codes.data(), b.words);
     // 2^(e-128): exponent field e-1, or the subnormals 2^-128 and 2^-127 for e = 0 and 1.
     const auto e = f.unsigned_byte(Tile::kE, 0);
     const auto normal = V::template shift_left<23>(V::sub_i32(e, V::set1_i32(1)));
@@ -272,116 +282,84 @@ struct FormatMXFP4 {
 template <class V>
 struct FormatQ2_K {
   using Tile = TileQ2_K;
-  using Block = TwoScaleMinBlock<V>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
+  using Block = TwoScaleMinBlock<V, 3>;
+  template <int kOdd>
+  [[gnu::always_inline]] static Block load(const Fields<V>& f, int pair) {
+    const int sub = 2 * pair + kOdd;
     Block b;
-    unpack_crumbs<V, 0>(f, Tile::kQuants + kSub * kCrumbBytes, b.words);
+    unpack_sub<V, Tile>(f, sub, b.words);
     b.d = f.half(Tile::kD);
     b.dmin = f.half(Tile::kDmin);
-    const auto low = V::set1_i32(15);
-    const auto first = f.unsigned_byte(Tile::kScales, 2 * kSub);
-    const auto second = f.unsigned_byte(Tile::kScales, 2 * kSub + 1);
-    b.scales = V::template scales<0>(V::bit_and(first, low), V::bit_and(second, low));
-    b.min0 = V::template shift_right<4>(first);
-    b.min1 = V::template shift_right<4>(second);
+    const auto both = f.unsigned_pair(Tile::kScales, sub);
+    const auto low = V::set1_i32(0x000f000f);
+    b.scales = V::template scales<0>(V::bit_and(both, low));
+    b.mins = V::bit_and(V::template shift_right<4>(both), low);
     return b;
   }
 };
 
-template <class V>
-struct FormatQ3_K {
-  using Tile = TileQ3_K;
-  using Block = TwoScaleBlock<V, 7, 4>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
+template <class V, class TileType, int kMaxU, int kOffset>
+struct FormatDScales {
+  using Tile = TileType;
+  using Block = TwoScaleBlock<V, kMaxU, kOffset>;
+  template <int kOdd>
+  [[gnu::always_inline]] static Block load(const Fields<V>& f, int pair) {
+    const int sub = 2 * pair + kOdd;
     Block b;
-    unpack_crumbs<V, 0>(f, Tile::kQuants + kSub * kCrumbBytes, b.words);
-    add_high_bits<V, 2>(f, Tile::kHigh + kSub * kHighBytes, b.words);
+    unpack_sub<V, Tile>(f, sub, b.words);
     b.d = f.half(Tile::kD);
-    b.scales = V::template scales<4>(f.signed_byte(Tile::kScales, 2 * kSub),
-                                     f.signed_byte(Tile::kScales, 2 * kSub + 1));
+    b.scales = V::template scales<kOffset>(f.signed_pair(Tile::kScales, sub));
     return b;
   }
 };
-
-// Scale and min of sub-block kSub of Q4_K and Q5_K (see unpack_scale_min_k4): d s and -dmin m.
-template <class V, class Tile, int kSub>
-[[gnu::always_inline]] inline void load_scale_min(const Fields<V>& f, typename V::F& d,
-                                                  typename V::F& m) {
-  auto byte = [&](int i) { return f.unsigned_byte(Tile::kScales, i); };
-  typename V::I scale, min;
-  if constexpr (kSub < 4) {
-    const auto low6 = V::set1_i32(63);
-    scale = V::bit_and(byte(kSub), low6);
-    min = V::bit_and(byte(kSub + 4), low6);
-  } else {
-    const auto nibbles = byte(kSub + 4);
-    const auto top = V::set1_i32(0x30);
-    scale = V::bit_or(V::bit_and(nibbles, V::set1_i32(15)),
-                      V::bit_and(V::template shift_right<2>(byte(kSub - 4)), top));
-    min = V::bit_or(V::template shift_right<4>(nibbles),
-                    V::bit_and(V::template shift_right<2>(byte(kSub)), top));
-  }
-  d = V::mul(f.half(Tile::kD), V::to_f32(scale));
-  m = V::mul(V::sub(V::set1(0.0f), f.half(Tile::kDmin)), V::to_f32(min));
-}
-
 template <class V>
-struct FormatQ4_K {
-  using Tile = TileQ4_K;
-  using Block = AffineBlock<V, 15>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
-    Block b;
-    unpack_nibbles(f, Tile::kQuants + kSub * kNibbleBytes, b.words);
-    load_scale_min<V, Tile, kSub>(f, b.d, b.m);
-    return b;
-  }
-};
-
+using FormatQ3_K = FormatDScales<V, TileQ3_K, 7, 4>;
 template <class V>
-struct FormatQ5_K {
-  using Tile = TileQ5_K;
-  using Block = AffineBlock<V, 31>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
-    Block b;
-    unpack_nibbles(f, Tile::kQuants + kSub * kNibbleBytes, b.words);
-    add_high_bits<V, 4>(f, Tile::kHigh + kSub * kHighBytes, b.words);
-    load_scale_min<V, Tile, kSub>(f, b.d, b.m);
-    return b;
-  }
-};
+using FormatQ6_K = FormatDScales<V, TileQ6_K, 63, 32>;
 
-template <class V>
-struct FormatQ6_K {
-  using Tile = TileQ6_K;
-  using Block = TwoScaleBlock<V, 63, 32>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
+template <class V, class TileType, int kMaxU>
+struct FormatDMinScales {
+  using Tile = TileType;
+  using Block = AffineBlock<V, kMaxU>;
+  template <int kOdd>
+  [[gnu::always_inline]] static Block load(const Fields<V>& f, int pair) {
     Block b;
-    typename V::I high[8];
-    unpack_nibbles(f, Tile::kQuants + kSub * kNibbleBytes, b.words);
-    unpack_crumbs<V, 4>(f, Tile::kCrumbs + kSub * kCrumbBytes, high);
-#pragma GCC unroll 8
-    for (int w = 0; w < 8; ++w) b.words[w] = V::bit_or(b.words[w], high[w]);
-    b.d = f.half(Tile::kD);
-    b.scales = V::template scales<32>(f.signed_byte(Tile::kScales, 2 * kSub),
-                                      f.signed_byte(Tile::kScales, 2 * kSub + 1));
+    unpack_sub<V, Tile>(f, 2 * pair + kOdd, b.words);
+    auto plane = [&](int i) { return f.unsigned_byte(Tile::kScales, 3 * pair + i); };
+    typename V::I scale, min;
+    if constexpr (kOdd == 0) {
+      scale = V::bit_and(plane(0), V::set1_i32(63));
+      min = V::bit_and(plane(1), V::set1_i32(63));
+    } else {
+      const auto nibbles = plane(2);
+      const auto top = V::set1_i32(0x30);
+      scale = V::bit_or(V::bit_and(nibbles, V::set1_i32(15)),
+                        V::bit_and(V::template shift_right<2>(plane(0)), top));
+      min = V::bit_or(V::template shift_right<4>(nibbles),
+                      V::bit_and(V::template shift_right<2>(plane(1)), top));
+    }
+    b.d = V::mul(f.half(Tile::kD), V::to_f32(scale));
+    b.m = V::mul(V::sub(V::set1(0.0f), f.half(Tile::kDmin)), V::to_f32(min));
     return b;
   }
 };
+template <class V>
+using FormatQ4_K = FormatDMinScales<V, TileQ4_K, 15>;
+template <class V>
+using FormatQ5_K = FormatDMinScales<V, TileQ5_K, 31>;
 
 template <class V>
 struct FormatIQ4_XS {
   using Tile = TileIQ4_XS;
   using Block = SignedBlock<V>;
-  template <int kSub>
-  [[gnu::always_inline]] static Block load(const Fields<V>& f) {
+  template <int kOdd>
+  [[gnu::always_inline]] static Block load(const Fields<V>& f, int pair) {
+    const int sub = 2 * pair + kOdd;
     Block b;
-    unpack_codes(f, Tile::kQuants + kSub * kNibbleBytes, kIq4Values, b.words);
-    b.d = V::mul(f.half(Tile::kD), V::to_f32(f.signed_byte(Tile::kScales, kSub)));
+    unpack_sub<V, Tile>(f, sub, b.words);
+    lookup<V>(kIq4Values, b.words);
+    prepare_signed<V>(b.words);
+    b.d = V::mul(f.half(Tile::kD), V::to_f32(f.signed_byte(Tile::kScales, sub)));
     return b;
   }
 };

@@ -24,52 +24,69 @@ void store_rows(typename V::F acc, float* out, int64_t row, int64_t n_rows) {
   for (int lane = 0; lane < V::kLanes && row + lane < n_rows; ++lane) out[row + lane] = lanes[lane];
 }
 
-// How far ahead of a tile its stream is asked for.
-inline constexpr int kPrefetchBytes = 4096;
-
-// One row group against kColumns activation rows.
-template <class V, class Format, int kColumns>
-void quant_group(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, int64_t act_stride,
-                 float* out, int64_t out_stride, int64_t row, int64_t n_rows) {
+// The 32-value blocks of kStreams row groups against kColumns activation rows. Group s starts
+// s * stream_rows rows after `row`; several groups side by side are several streams of weights,
+// which a core reads faster than one.
+template <class V, class Format, int kStreams, int kColumns>
+void quant_groups(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, int64_t act_stride,
+                  float* out, int64_t out_stride, int64_t row, int64_t stream_rows,
+                  int64_t n_rows) {
   using Tile = typename Format::Tile;
   constexpr int kSubs = Tile::kElems / kActBlockElems;
   constexpr int kHalves = kTileRows / V::kLanes;
   // With one column both halves of a tile are taken together, so that the weight stream is read
   // once; with more, a half at a time keeps the accumulators in registers.
   constexpr int kTogether = kColumns == 1 ? kHalves : 1;
+  const int64_t stream_bytes = stream_rows / kTileRows * n_tiles * Tile::kBytes;
   for (int half0 = 0; half0 < kHalves; half0 += kTogether) {
-    typename V::F acc[kTogether][kColumns];
-    for (auto& half : acc) {
-      for (auto& a : half) a = V::set1(0.0f);
-    }
-    const std::byte* tile = tiles;
-    for (int64_t t = 0; t < n_tiles; ++t, tile += Tile::kBytes) {
-      auto fold = [&]<int kSub>() __attribute__((always_inline)) {
-        const ActBlock* a = act + t * kSubs + kSub;
-        if constexpr (kColumns == 1) {
-          constexpr int kShare = Tile::kBytes / kSubs;
-          for (int at = kSub * kShare; at < (kSub + 1) * kShare; at += 64) {
-            V::prefetch(tile + kPrefetchBytes + at);
-          }
-        }
-#pragma GCC unroll 2
-        for (int h = 0; h < kTogether; ++h) {
-          const Fields<V> fields{tile, (half0 + h) * V::kLanes};
-          const auto block = Format::template load<kSub>(fields);
-#pragma GCC unroll 8
-          for (int c = 0; c < kColumns; ++c) {
-            acc[h][c] = block.fold(acc[h][c], a[c * act_stride]);
-          }
-        }
-      };
-      [&]<int... kSub>(std::integer_sequence<int, kSub...>) {
-        (fold.template operator()<kSub>(), ...);
+    typename V::F acc[kStreams][kTogether][kColumns];
+    for (auto& stream : acc) {
+      for (auto& half : stream) {
+        for (auto& a : half) a = V::set1(0.0f);
       }
-      (std::make_integer_sequence<int, kSubs>{});
     }
-    for (int h = 0; h < kTogether; ++h) {
-      for (int c = 0; c < kColumns; ++c) {
-        store_rows<V>(acc[h][c], out + c * out_stride, row + (half0 + h) * V::kLanes, n_rows);
+    const std::byte* first = tiles;
+    for (int64_t t = 0; t < n_tiles; ++t, first += Tile::kBytes) {
+#pragma GCC unroll 4
+      for (int s = 0; s < kStreams; ++s) {
+        const std::byte* tile = first + s * stream_bytes;
+        auto fold = [&]<int kOdd>(int pair) __attribute__((always_inline)) {
+          const int sub = 2 * pair + kOdd;
+          const ActBlock* a = act + t * kSubs + sub;
+          if constexpr (kColumns == 1 && V::kPrefetchBytes > 0) {
+            constexpr int kShare = Tile::kBytes / kSubs;
+            for (int at = 0; at < kShare; at += 64) {
+              V::prefetch(tile + V::kPrefetchBytes + sub * kShare + at);
+            }
+          }
+#pragma GCC unroll 2
+          for (int h = 0; h < kTogether; ++h) {
+            const Fields<V> fields{tile, (half0 + h) * V::kLanes};
+            const auto block = Format::template load<kOdd>(fields, pair);
+#pragma GCC unroll 8
+            for (int c = 0; c < kColumns; ++c) {
+              acc[s][h][c] = block.fold(acc[s][h][c], a[c * act_stride]);
+            }
+          }
+        };
+        if constexpr (kSubs == 1) {
+          fold.template operator()<0>(0);
+        } else {
+          // Rolled: unrolled, eight blocks are more instructions than the decoded ones a core keeps.
+#pragma GCC unroll 1
+          for (int pair = 0; pair < kSubs / 2; ++pair) {
+            fold.template operator()<0>(pair);
+            fold.template operator()<1>(pair);
+          }
+        }
+      }
+    }
+    for (int s = 0; s < kStreams; ++s) {
+      for (int h = 0; h < kTogether; ++h) {
+        for (int c = 0; c < kColumns; ++c) {
+          store_rows<V>(acc[s][h][c], out + c * out_stride,
+                        row + s * stream_rows + (half0 + h) * V::kLanes, n_rows);
+        }
       }
     }
   }
@@ -80,27 +97,43 @@ template <class V, class Format, int kColumns>
 void float_group(const std::byte* tiles, int64_t cols, const float* act, int64_t act_stride,
                  float* out, int64_t out_stride, int64_t row, int64_t n_rows) {
   constexpr int kChains = 4;
-  for (int row0 = 0; row0 < kTileRows; row0 += V::kLanes) {
-    typename V::F acc[kChains][kColumns];
+  constexpr int kHalves = kTileRows / V::kLanes;
+  constexpr int kTogether = kColumns == 1 ? kHalves : 1;  // as for blocks
+  for (int half0 = 0; half0 < kHalves; half0 += kTogether) {
+    typename V::F acc[kChains][kTogether][kColumns];
     for (auto& chain : acc) {
-      for (auto& a : chain) a = V::set1(0.0f);
+      for (auto& half : chain) {
+        for (auto& a : half) a = V::set1(0.0f);
+      }
     }
-    auto step = [&](int64_t col, int chain) {
-      const auto w = Format::load(tiles + col * Format::kBytes, row0);
+    auto step = [&](int64_t col, int chain) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+      for (int h = 0; h < kTogether; ++h) {
+        const auto w = Format::load(tiles + col * Format::kBytes, (half0 + h) * V::kLanes);
 #pragma GCC unroll 8
-      for (int c = 0; c < kColumns; ++c) {
-        acc[chain][c] = V::fma(w, V::set1(act[c * act_stride + col]), acc[chain][c]);
+        for (int c = 0; c < kColumns; ++c) {
+          acc[chain][h][c] =
+              V::fma(w, V::set1(act[c * act_stride + col]), acc[chain][h][c]);
+        }
       }
     };
     int64_t col = 0;
     for (; col + kChains <= cols; col += kChains) {
+      if constexpr (kColumns == 1 && V::kPrefetchBytes > 0) {
+        for (int at = 0; at < kChains * Format::kBytes; at += 64) {
+          V::prefetch(tiles + col * Format::kBytes + V::kPrefetchBytes + at);
+        }
+      }
 #pragma GCC unroll 4
       for (int chain = 0; chain < kChains; ++chain) step(col + chain, chain);
     }
     for (int chain = 0; col < cols; ++col, ++chain) step(col, chain);
-    for (int c = 0; c < kColumns; ++c) {
-      const auto sum = V::add(V::add(acc[0][c], acc[1][c]), V::add(acc[2][c], acc[3][c]));
-      store_rows<V>(sum, out + c * out_stride, row + row0, n_rows);
+    for (int h = 0; h < kTogether; ++h) {
+      for (int c = 0; c < kColumns; ++c) {
+        const auto sum = V::add(V::add(acc[0][h][c], acc[1][h][c]),
+                                V::add(acc[2][h][c], acc[3][h][c]));
+        store_rows<V>(sum, out + c * out_stride, row + (half0 + h) * V::kLanes, n_rows);
+      }
     }
   }
 }
@@ -125,13 +158,23 @@ void quant_matmul(const MatmulJob& job) {
   const int64_t n_tiles = job.cols / Tile::kElems;
   const int64_t act_stride = job.cols / kActBlockElems;
   for_columns<V::kMaxColumns>(job.act_begin, job.act_end, [&](auto columns, int64_t a) {
+    constexpr int kColumns = decltype(columns)::value;
     const ActBlock* act = job.act->blocks + a * act_stride;
     float* out = job.out + (a - job.act_begin) * job.out_stride - job.row_begin;
-    for (int64_t group = job.group_begin; group < job.group_end; ++group) {
-      quant_group<V, Format, decltype(columns)::value>(job.tiles + group * n_tiles * Tile::kBytes,
-                                                       n_tiles, act, act_stride, out,
-                                                       job.out_stride, group * kTileRows, job.rows);
+    auto run = [&]<int kStreams>(int64_t group, int64_t n) {  // kStreams parts of n groups each
+      for (int64_t i = group; i < group + n; ++i) {
+        quant_groups<V, Format, kStreams, kColumns>(
+            job.tiles + i * n_tiles * Tile::kBytes, n_tiles, act, act_stride, out, job.out_stride,
+            i * kTileRows, n * kTileRows, job.rows);
+      }
+    };
+    int64_t group = job.group_begin;
+    if constexpr (kColumns == 1 && V::kStreams > 1) {
+      const int64_t n = (job.group_end - group) / V::kStreams;
+      run.template operator()<V::kStreams>(group, n);
+      group += V::kStreams * n;
     }
+    run.template operator()<1>(group, job.group_end - group);
   });
 }
 

@@ -27,121 +27,124 @@ void put_word(std::byte* field, int index, int row, uint32_t value) {
 void put_half(std::byte* field, int row, uint16_t value) {
   std::memcpy(field + 2 * row, &value, 2);
 }
-void put_byte(std::byte* field, int index, int row, uint8_t value) {
+void put_plane(std::byte* field, int index, int row, int value) {
   field[index * kTileRows + row] = static_cast<std::byte>(value);
 }
-
-// 16 bytes whose low nibbles are values 0..15 and high nibbles 16..31 of a 32-value block.
-void put_nibbles(std::byte* field, int row, const uint8_t* qs) {
-  for (int w = 0; w < 4; ++w) put_word(field, w, row, word(qs + 4 * w));
+void put_pair(std::byte* field, int index, int row, int first, int second) {
+  std::byte* pair = field + index * kPairBytes + 2 * row;
+  pair[0] = static_cast<std::byte>(first);
+  pair[1] = static_cast<std::byte>(second);
 }
 
-// 1-bit codes, value k at bit k of `bits`: byte b, bit w of the result is value 4w+b.
-uint32_t spread_high(uint32_t bits) {
-  uint32_t out = 0;
-  for (int b = 0; b < 4; ++b) {
-    uint32_t x = (bits >> b) & 0x11111111u;
-    x = (x | x >> 3) & 0x03030303u;
-    x = (x | x >> 6) & 0x000f000fu;
-    x = (x | x >> 12) & 0x000000ffu;
-    out |= x << (8 * b);
+// The codes of 32 values, one a byte.
+struct Codes {
+  uint32_t c[8];
+};
+
+constexpr uint32_t bytes_of(uint32_t byte) { return byte * 0x01010101u; }
+
+// Takes bits [shift, shift + bits) of 32 consecutive bytes.
+Codes bit_field(const uint8_t* bytes, int shift, int bits) {
+  Codes out;
+  for (int w = 0; w < 8; ++w) {
+    out.c[w] = (word(bytes + 4 * w) >> shift) & bytes_of((1u << bits) - 1);
   }
   return out;
 }
 
-// Bit `bit` of each of 32 bytes, value k at bit k.
-uint32_t gather_bits(const uint8_t* bytes, int bit) {
-  uint32_t out = 0;
-  for (int part = 0; part < 4; ++part) {
-    uint64_t x;
-    std::memcpy(&x, bytes + 8 * part, 8);
-    x = (x >> bit) & 0x0101010101010101ull;
-    out |= static_cast<uint32_t>((x * 0x0102040810204080ull) >> 56) << (8 * part);
+// 16 bytes whose low nibbles are values 0..15 and high nibbles 16..31.
+Codes nibbles(const uint8_t* qs) {
+  Codes out;
+  for (int w = 0; w < 4; ++w) {
+    out.c[w] = word(qs + 4 * w) & bytes_of(15);
+    out.c[w + 4] = (word(qs + 4 * w) >> 4) & bytes_of(15);
   }
   return out;
 }
 
-// 2-bit codes: value l of the block at bits `shift`, `shift`+1 of bytes[l].
-void put_crumbs(std::byte* field, int row, const uint8_t* bytes, int shift) {
-  for (int g = 0; g < 2; ++g) {
-    uint32_t out = 0;
-    for (int i = 0; i < 4; ++i) {
-      out |= ((word(bytes + 4 * (4 * g + i)) >> shift) & 0x03030303u) << (2 * i);
+// Adds codes above `bit` low bits.
+Codes with_high(Codes low, const Codes& high, int bit) {
+  for (int w = 0; w < 8; ++w) low.c[w] |= high.c[w] << bit;
+  return low;
+}
+
+// Bit k of `bits` is the code of value k.
+Codes one_bit(uint32_t bits) {
+  Codes out;
+  for (int w = 0; w < 8; ++w) out.c[w] = ((bits >> (4 * w) & 15) * 0x00204081u) & bytes_of(1);
+  return out;
+}
+
+// Writes the codes of one row as tile_layout.hpp says.
+template <int kBits>
+void put_codes(std::byte* field, int row, const Codes& codes) {
+  const uint32_t* c = codes.c;
+  // Bits [from, from + n) of each byte of c[w], moved to bit `to`.
+  auto part = [&](int w, int from, int n, int to) {
+    return ((c[w] >> from) & bytes_of((1u << n) - 1)) << to;
+  };
+  auto put = [&](int index, uint32_t value) { put_word(field, index, row, value); };
+  if constexpr (kBits == 2) {
+    for (int g = 0; g < 2; ++g) {
+      put(g, c[4 * g] | c[4 * g + 1] << 2 | c[4 * g + 2] << 4 | c[4 * g + 3] << 6);
     }
-    put_word(field, g, row, out);
+  } else if constexpr (kBits == 3) {
+    put(0, c[0] | c[1] << 3 | part(6, 0, 2, 6));
+    put(1, c[2] | c[3] << 3 | part(6, 2, 1, 6) | part(7, 0, 1, 7));
+    put(2, c[4] | c[5] << 3 | part(7, 1, 2, 6));
+  } else if constexpr (kBits == 4) {
+    for (int w = 0; w < 4; ++w) put(w, c[w] | c[w + 4] << 4);
+  } else if constexpr (kBits == 5) {
+    for (int i = 0; i < 3; ++i) put(i, c[i] | part(5 + i, 0, 3, 5));
+    put(3, c[3] | part(5, 3, 2, 5) | part(7, 3, 1, 7));
+    put(4, c[4] | part(6, 3, 2, 5) | part(7, 4, 1, 7));
+  } else if constexpr (kBits == 6) {
+    for (int h = 0; h < 2; ++h) {
+      for (int i = 0; i < 3; ++i) put(3 * h + i, c[4 * h + i] | part(4 * h + 3, 2 * i, 2, 6));
+    }
+  } else {
+    static_assert(kBits == 8);
+    for (int w = 0; w < 8; ++w) put(w, c[w]);
   }
 }
 
-template <class Block>
-const Block& block(const std::byte* p) {
-  return *reinterpret_cast<const Block*>(p);
+// Codes `sub` of a tile.
+template <class Tile>
+void put_codes_of(std::byte* tile, int sub, int row, const Codes& codes) {
+  put_codes<Tile::kBits>(tile + Tile::kCodes + sub * code_bytes(Tile::kBits), row, codes);
 }
 
 template <class Block, class Fn>
 void each_row(const std::byte* const* rows, Fn fn) {
-  for (int row = 0; row < kTileRows; ++row) fn(row, block<Block>(rows[row]));
+  for (int row = 0; row < kTileRows; ++row) {
+    fn(row, *reinterpret_cast<const Block*>(rows[row]));
+  }
 }
 
-template <class Tile, class Block>
-void pack_nibbles_d(const std::byte* const* rows, std::byte* tile) {
+// Formats of one f16 scale for 32 values; codes(block) takes the codes out.
+template <class Tile, class Block, auto codes>
+void pack_d(const std::byte* const* rows, std::byte* tile) {
   each_row<Block>(rows, [&](int row, const Block& b) {
-    put_nibbles(tile + Tile::kQuants, row, b.qs);
+    put_codes_of<Tile>(tile, 0, row, codes(b));
     put_half(tile + Tile::kD, row, b.d);
+    if constexpr (requires { Tile::kM; }) put_half(tile + Tile::kM, row, b.m);
   });
 }
 
-void pack_q4_1(const std::byte* const* rows, std::byte* tile) {
-  using T = TileQ4_1;
-  each_row<BlockQ4_1>(rows, [&](int row, const BlockQ4_1& b) {
-    put_nibbles(tile + T::kQuants, row, b.qs);
-    put_half(tile + T::kD, row, b.d);
-    put_half(tile + T::kM, row, b.m);
-  });
-}
-
-void pack_q5_0(const std::byte* const* rows, std::byte* tile) {
-  using T = TileQ5_0;
-  each_row<BlockQ5_0>(rows, [&](int row, const BlockQ5_0& b) {
-    put_nibbles(tile + T::kQuants, row, b.qs);
-    put_word(tile + T::kHigh, 0, row, spread_high(word(b.qh)));
-    put_half(tile + T::kD, row, b.d);
-  });
-}
-
-void pack_q5_1(const std::byte* const* rows, std::byte* tile) {
-  using T = TileQ5_1;
-  each_row<BlockQ5_1>(rows, [&](int row, const BlockQ5_1& b) {
-    put_nibbles(tile + T::kQuants, row, b.qs);
-    put_word(tile + T::kHigh, 0, row, spread_high(word(b.qh)));
-    put_half(tile + T::kD, row, b.d);
-    put_half(tile + T::kM, row, b.m);
-  });
-}
-
-void pack_q8_0(const std::byte* const* rows, std::byte* tile) {
-  using T = TileQ8_0;
-  each_row<BlockQ8_0>(rows, [&](int row, const BlockQ8_0& b) {
-    for (int w = 0; w < 8; ++w) {
-      put_word(tile + T::kQuants, w, row, word(reinterpret_cast<const uint8_t*>(b.qs) + 4 * w));
-    }
-    put_half(tile + T::kD, row, b.d);
-  });
-}
+constexpr auto nibble_codes = [](const auto& b) { return nibbles(b.qs); };
+constexpr auto five_bit_codes = [](const auto& b) {
+  return with_high(nibbles(b.qs), one_bit(word(b.qh)), 4);
+};
+constexpr auto byte_codes = [](const auto& b) {
+  return bit_field(reinterpret_cast<const uint8_t*>(b.qs), 0, 8);
+};
 
 void pack_mxfp4(const std::byte* const* rows, std::byte* tile) {
   using T = TileMXFP4;
   each_row<BlockMXFP4>(rows, [&](int row, const BlockMXFP4& b) {
-    put_nibbles(tile + T::kQuants, row, b.qs);
-    put_byte(tile + T::kE, 0, row, b.e);
+    put_codes_of<T>(tile, 0, row, nibbles(b.qs));
+    put_plane(tile + T::kE, 0, row, b.e);
   });
-}
-
-// The two 32-value blocks that share 32 bytes of nibbles, block `odd` in the high ones.
-void nibbles_of_pair(const uint8_t* qs, int odd, uint8_t* out) {
-  for (int j = 0; j < 16; ++j) {
-    out[j] = static_cast<uint8_t>(odd ? (qs[j] >> 4) | (qs[j + 16] & 0xf0)
-                                      : (qs[j] & 0x0f) | (qs[j + 16] << 4));
-  }
 }
 
 void pack_q2_k(const std::byte* const* rows, std::byte* tile) {
@@ -149,9 +152,9 @@ void pack_q2_k(const std::byte* const* rows, std::byte* tile) {
   each_row<BlockQ2_K>(rows, [&](int row, const BlockQ2_K& b) {
     put_half(tile + T::kD, row, b.d);
     put_half(tile + T::kDmin, row, b.dmin);
-    for (int i = 0; i < 16; ++i) put_byte(tile + T::kScales, i, row, b.scales[i]);
     for (int sub = 0; sub < 8; ++sub) {
-      put_crumbs(tile + T::kQuants + sub * kCrumbBytes, row, b.qs + 32 * (sub / 4), 2 * (sub % 4));
+      put_pair(tile + T::kScales, sub, row, b.scales[2 * sub], b.scales[2 * sub + 1]);
+      put_codes_of<T>(tile, sub, row, bit_field(b.qs + 32 * (sub / 4), 2 * (sub % 4), 2));
     }
   });
 }
@@ -172,58 +175,50 @@ void pack_q3_k(const std::byte* const* rows, std::byte* tile) {
     put_half(tile + T::kD, row, b.d);
     int8_t scales[16];
     q3_k_scales(b.scales, scales);
-    for (int i = 0; i < 16; ++i) {
-      put_byte(tile + T::kScales, i, row, static_cast<uint8_t>(scales[i]));
-    }
     for (int sub = 0; sub < 8; ++sub) {
-      put_crumbs(tile + T::kQuants + sub * kCrumbBytes, row, b.qs + 32 * (sub / 4), 2 * (sub % 4));
-      put_word(tile + T::kHigh, sub, row, spread_high(gather_bits(b.hmask, sub)));
+      put_pair(tile + T::kScales, sub, row, scales[2 * sub], scales[2 * sub + 1]);
+      const Codes low = bit_field(b.qs + 32 * (sub / 4), 2 * (sub % 4), 2);
+      put_codes_of<T>(tile, sub, row, with_high(low, bit_field(b.hmask, sub, 1), 2));
     }
   });
 }
 
-void pack_q4_k(const std::byte* const* rows, std::byte* tile) {
-  using T = TileQ4_K;
-  each_row<BlockQ4_K>(rows, [&](int row, const BlockQ4_K& b) {
+// Q4_K and Q5_K: codes(block, sub) takes the codes out.
+template <class T, class Block, auto codes>
+void pack_min_scales(const std::byte* const* rows, std::byte* tile) {
+  each_row<Block>(rows, [&](int row, const Block& b) {
     put_half(tile + T::kD, row, b.d);
     put_half(tile + T::kDmin, row, b.dmin);
-    for (int i = 0; i < 12; ++i) put_byte(tile + T::kScales, i, row, b.scales[i]);
-    for (int sub = 0; sub < 8; ++sub) {
-      uint8_t qs[16];
-      nibbles_of_pair(b.qs + 32 * (sub / 2), sub % 2, qs);
-      put_nibbles(tile + T::kQuants + sub * kNibbleBytes, row, qs);
+    for (int pair = 0; pair < 4; ++pair) {
+      uint8_t s0, s1, m0, m1;
+      unpack_scale_min_k4(2 * pair, b.scales, s0, m0);
+      unpack_scale_min_k4(2 * pair + 1, b.scales, s1, m1);
+      std::byte* planes = tile + T::kScales + 3 * pair * kTileRows;
+      put_plane(planes, 0, row, s0 | s1 >> 4 << 6);
+      put_plane(planes, 1, row, m0 | m1 >> 4 << 6);
+      put_plane(planes, 2, row, (s1 & 15) | (m1 & 15) << 4);
     }
+    for (int sub = 0; sub < 8; ++sub) put_codes_of<T>(tile, sub, row, codes(b, sub));
   });
 }
 
-void pack_q5_k(const std::byte* const* rows, std::byte* tile) {
-  using T = TileQ5_K;
-  each_row<BlockQ5_K>(rows, [&](int row, const BlockQ5_K& b) {
-    put_half(tile + T::kD, row, b.d);
-    put_half(tile + T::kDmin, row, b.dmin);
-    for (int i = 0; i < 12; ++i) put_byte(tile + T::kScales, i, row, b.scales[i]);
-    for (int sub = 0; sub < 8; ++sub) {
-      uint8_t qs[16];
-      nibbles_of_pair(b.qs + 32 * (sub / 2), sub % 2, qs);
-      put_nibbles(tile + T::kQuants + sub * kNibbleBytes, row, qs);
-      put_word(tile + T::kHigh, sub, row, spread_high(gather_bits(b.qh, sub)));
-    }
-  });
-}
+// Two 32-value blocks share 32 bytes: the odd one has the high nibbles.
+constexpr auto q4_k_codes = [](const auto& b, int sub) {
+  return bit_field(b.qs + 32 * (sub / 2), 4 * (sub % 2), 4);
+};
+constexpr auto q5_k_codes = [](const auto& b, int sub) {
+  return with_high(q4_k_codes(b, sub), bit_field(b.qh, sub, 1), 4);
+};
 
 void pack_q6_k(const std::byte* const* rows, std::byte* tile) {
   using T = TileQ6_K;
   each_row<BlockQ6_K>(rows, [&](int row, const BlockQ6_K& b) {
     put_half(tile + T::kD, row, b.d);
-    for (int i = 0; i < 16; ++i) {
-      put_byte(tile + T::kScales, i, row, static_cast<uint8_t>(b.scales[i]));
-    }
     for (int sub = 0; sub < 8; ++sub) {
+      put_pair(tile + T::kScales, sub, row, b.scales[2 * sub], b.scales[2 * sub + 1]);
       const int half = sub / 4, j = sub % 4;
-      uint8_t qs[16];
-      nibbles_of_pair(b.ql + 64 * half + 32 * (j & 1), j >> 1, qs);
-      put_nibbles(tile + T::kQuants + sub * kNibbleBytes, row, qs);
-      put_crumbs(tile + T::kCrumbs + sub * kCrumbBytes, row, b.qh + 32 * half, 2 * j);
+      const Codes low = bit_field(b.ql + 64 * half + 32 * (j & 1), 4 * (j >> 1), 4);
+      put_codes_of<T>(tile, sub, row, with_high(low, bit_field(b.qh + 32 * half, 2 * j, 2), 4));
     }
   });
 }
@@ -235,8 +230,8 @@ void pack_iq4_xs(const std::byte* const* rows, std::byte* tile) {
     for (int sub = 0; sub < 8; ++sub) {
       const int low = (b.scales_l[sub / 2] >> (4 * (sub % 2))) & 15;
       const int high = (b.scales_h >> (2 * sub)) & 3;
-      put_byte(tile + T::kScales, sub, row, static_cast<uint8_t>((low | high << 4) - 32));
-      put_nibbles(tile + T::kQuants + sub * kNibbleBytes, row, b.qs + 16 * sub);
+      put_plane(tile + T::kScales, sub, row, (low | high << 4) - 32);
+      put_codes_of<T>(tile, sub, row, nibbles(b.qs + 16 * sub));
     }
   });
 }
@@ -257,17 +252,17 @@ constexpr TileFormat kFormats[] = {
     format<TileF32>(DType::f32, pack_word32),
     format<TileF16>(DType::f16, pack_word16),
     format<TileF16>(DType::bf16, pack_word16),
-    format<TileQ4_0>(DType::q4_0, pack_nibbles_d<TileQ4_0, BlockQ4_0>),
-    format<TileQ4_1>(DType::q4_1, pack_q4_1),
-    format<TileQ5_0>(DType::q5_0, pack_q5_0),
-    format<TileQ5_1>(DType::q5_1, pack_q5_1),
-    format<TileQ8_0>(DType::q8_0, pack_q8_0),
+    format<TileQ4_0>(DType::q4_0, pack_d<TileQ4_0, BlockQ4_0, nibble_codes>),
+    format<TileQ4_1>(DType::q4_1, pack_d<TileQ4_1, BlockQ4_1, nibble_codes>),
+    format<TileQ5_0>(DType::q5_0, pack_d<TileQ5_0, BlockQ5_0, five_bit_codes>),
+    format<TileQ5_1>(DType::q5_1, pack_d<TileQ5_1, BlockQ5_1, five_bit_codes>),
+    format<TileQ8_0>(DType::q8_0, pack_d<TileQ8_0, BlockQ8_0, byte_codes>),
     format<TileQ2_K>(DType::q2_k, pack_q2_k),
     format<TileQ3_K>(DType::q3_k, pack_q3_k),
-    format<TileQ4_K>(DType::q4_k, pack_q4_k),
-    format<TileQ5_K>(DType::q5_k, pack_q5_k),
+    format<TileQ4_K>(DType::q4_k, pack_min_scales<TileQ4_K, BlockQ4_K, q4_k_codes>),
+    format<TileQ5_K>(DType::q5_k, pack_min_scales<TileQ5_K, BlockQ5_K, q5_k_codes>),
     format<TileQ6_K>(DType::q6_k, pack_q6_k),
-    format<TileIQ4_NL>(DType::iq4_nl, pack_nibbles_d<TileIQ4_NL, BlockIQ4_NL>),
+    format<TileIQ4_NL>(DType::iq4_nl, pack_d<TileIQ4_NL, BlockIQ4_NL, nibble_codes>),
     format<TileIQ4_XS>(DType::iq4_xs, pack_iq4_xs),
     format<TileMXFP4>(DType::mxfp4, pack_mxfp4),
 };

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed weights: 16 rows side by side, so that a vector lane is a row and every row folds its
 // blocks in order whatever the vector width. A matrix is [rows/16][cols/tile_elems] tiles; the last
-// group is padded with zero rows. Fields of a tile (b = byte of a 32-bit word, w = word 0..7 of a
-// 32-value block, so that value 4w+b of the block stands in byte b of word w):
-//   nibbles  [4][16 rows] words per 32 values: word w of the low nibbles, word w+4 of the high ones
-//   crumbs   [2][16 rows] words per 32 values: 2-bit codes, word 4g+i of the block at bit 2i
-//   high     [16 rows] words per 32 values: 1-bit codes, word w of the block at bit w
-//   bytes    [8][16 rows] words per 32 values
-//   planes   [n][16 rows] bytes: scales;   halves [16 rows] f16
+// group is padded with zero rows. Fields of a tile:
+//   codes    [bits][16 rows] 32-bit words for 32 values of a row; c[w] = the codes of values 4w..4w+3,
+//            one a byte, and shifts that stay within the bytes:
+//              2 bits  W[g] = c[4g] | c[4g+1] << 2 | c[4g+2] << 4 | c[4g+3] << 6
+//              3 bits  W[i] = c[2i] | c[2i+1] << 3, the spare bits 6 and 7 hold c[6] and c[7]
+//              4 bits  W[w] = c[w] | c[w+4] << 4
+//              5 bits  W[i] = c[i], the spare bits 5 to 7 hold c[5], c[6] and c[7]
+//              6 bits  W[3h+i] = c[4h+i], the spare bits 6 and 7 hold c[4h+3]
+//              8 bits  W[w] = c[w]
+//   planes   [n][16 rows] bytes;  pairs  [n][16 rows] two bytes: scales;  halves  [16 rows] f16
 #pragma once
 
 #include <cstddef>
@@ -18,63 +21,56 @@
 namespace fathom::quant {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kNibbleBytes = 4 * 4 * kTileRows;  // per 32 values
-inline constexpr int kCrumbBytes = 2 * 4 * kTileRows;
-inline constexpr int kHighBytes = 4 * kTileRows;
-inline constexpr int kWordBytes = 8 * 4 * kTileRows;
 inline constexpr int kHalfBytes = 2 * kTileRows;
+inline constexpr int kPairBytes = 2 * kTileRows;
+constexpr int code_bytes(int bits) { return bits * 4 * kTileRows; }  // of 32 values
 
-// Offsets of the fields of each format's tile, and its size.
-struct TileQ4_0 {
-  static constexpr int kElems = 32, kQuants = 0, kD = kNibbleBytes, kBytes = kD + kHalfBytes;
-};
-struct TileQ4_1 {
-  static constexpr int kElems = 32, kQuants = 0, kD = kNibbleBytes, kM = kD + kHalfBytes,
-                       kBytes = kM + kHalfBytes;
-};
-struct TileQ5_0 {
-  static constexpr int kElems = 32, kQuants = 0, kHigh = kNibbleBytes, kD = kHigh + kHighBytes,
+// The width of each format's codes, the offsets of the fields of its tile, and its size.
+template <int kCodeBits>
+struct TileD {  // Q4_0, Q5_0, Q8_0, IQ4_NL
+  static constexpr int kElems = 32, kBits = kCodeBits, kCodes = 0, kD = code_bytes(kBits),
                        kBytes = kD + kHalfBytes;
 };
-struct TileQ5_1 {
-  static constexpr int kElems = 32, kQuants = 0, kHigh = kNibbleBytes, kD = kHigh + kHighBytes,
+template <int kCodeBits>
+struct TileDM {  // Q4_1, Q5_1
+  static constexpr int kElems = 32, kBits = kCodeBits, kCodes = 0, kD = code_bytes(kBits),
                        kM = kD + kHalfBytes, kBytes = kM + kHalfBytes;
 };
-struct TileQ8_0 {
-  static constexpr int kElems = 32, kQuants = 0, kD = kWordBytes, kBytes = kD + kHalfBytes;
-};
-struct TileIQ4_NL {
-  static constexpr int kElems = 32, kQuants = 0, kD = kNibbleBytes, kBytes = kD + kHalfBytes;
-};
+using TileQ4_0 = TileD<4>;
+using TileQ4_1 = TileDM<4>;
+using TileQ5_0 = TileD<5>;
+using TileQ5_1 = TileDM<5>;
+using TileQ8_0 = TileD<8>;
+using TileIQ4_NL = TileD<4>;
 struct TileMXFP4 {
-  static constexpr int kElems = 32, kQuants = 0, kE = kNibbleBytes, kBytes = kE + kTileRows;
+  static constexpr int kElems = 32, kBits = 4, kCodes = 0, kE = code_bytes(kBits),
+                       kBytes = kE + kTileRows;
 };
-struct TileQ2_K {
-  static constexpr int kElems = 256, kD = 0, kDmin = kHalfBytes, kScales = 2 * kHalfBytes,
-                       kQuants = kScales + 16 * kTileRows, kBytes = kQuants + 8 * kCrumbBytes;
+struct TileQ2_K {  // a pair: two bytes of scale (low nibble) and min (high nibble)
+  static constexpr int kElems = 256, kBits = 2, kD = 0, kDmin = kHalfBytes,
+                       kScales = 2 * kHalfBytes, kCodes = kScales + 8 * kPairBytes,
+                       kBytes = kCodes + 8 * code_bytes(kBits);
 };
-struct TileQ3_K {
-  static constexpr int kElems = 256, kD = 0, kScales = kHalfBytes,
-                       kQuants = kScales + 16 * kTileRows, kHigh = kQuants + 8 * kCrumbBytes,
-                       kBytes = kHigh + 8 * kHighBytes;
+template <int kCodeBits>
+struct TileDScales {  // Q3_K, Q6_K: a pair of signed scales for 32 values
+  static constexpr int kElems = 256, kBits = kCodeBits, kD = 0, kScales = kHalfBytes,
+                       kCodes = kScales + 8 * kPairBytes, kBytes = kCodes + 8 * code_bytes(kBits);
 };
-struct TileQ4_K {
-  static constexpr int kElems = 256, kD = 0, kDmin = kHalfBytes, kScales = 2 * kHalfBytes,
-                       kQuants = kScales + 12 * kTileRows, kBytes = kQuants + 8 * kNibbleBytes;
+using TileQ3_K = TileDScales<3>;
+using TileQ6_K = TileDScales<6>;
+// Q4_K, Q5_K: three planes for the 6-bit scales s0, s1 and mins m0, m1 of 64 values:
+//   s0 | s1 >> 4 << 6,   m0 | m1 >> 4 << 6,   (s1 & 15) | (m1 & 15) << 4
+template <int kCodeBits>
+struct TileDMinScales {
+  static constexpr int kElems = 256, kBits = kCodeBits, kD = 0, kDmin = kHalfBytes,
+                       kScales = 2 * kHalfBytes, kCodes = kScales + 12 * kTileRows,
+                       kBytes = kCodes + 8 * code_bytes(kBits);
 };
-struct TileQ5_K {
-  static constexpr int kElems = 256, kD = 0, kDmin = kHalfBytes, kScales = 2 * kHalfBytes,
-                       kQuants = kScales + 12 * kTileRows, kHigh = kQuants + 8 * kNibbleBytes,
-                       kBytes = kHigh + 8 * kHighBytes;
-};
-struct TileQ6_K {
-  static constexpr int kElems = 256, kD = 0, kScales = kHalfBytes,
-                       kQuants = kScales + 16 * kTileRows, kCrumbs = kQuants + 8 * kNibbleBytes,
-                       kBytes = kCrumbs + 8 * kCrumbBytes;
-};
+using TileQ4_K = TileDMinScales<4>;
+using TileQ5_K = TileDMinScales<5>;
 struct TileIQ4_XS {
-  static constexpr int kElems = 256, kD = 0, kScales = kHalfBytes,
-                       kQuants = kScales + 8 * kTileRows, kBytes = kQuants + 8 * kNibbleBytes;
+  static constexpr int kElems = 256, kBits = 4, kD = 0, kScales = kHalfBytes,
+                       kCodes = kScales + 8 * kTileRows, kBytes = kCodes + 8 * code_bytes(kBits);
 };
 struct TileF32 {
   static constexpr int kElems = 1, kBytes = 4 * kTileRows;
