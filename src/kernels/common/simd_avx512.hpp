@@ -17,7 +17,7 @@ struct Avx512 {
   static constexpr int kLanes = 16;
   static constexpr int kMaxColumns = 8;
   static constexpr int kAttnRows = 6;
-  static constexpr int kPrefetchBytes = 4096;  // ahead in each stream of weights
+  static constexpr int kPrefetchBytes = 2048;  // ahead in each stream of weights
   static constexpr int kStreams = 2;           // row groups side by side
   using F = __m512;
   using I = __m512i;

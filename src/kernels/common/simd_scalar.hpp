@@ -21,7 +21,7 @@ struct Scalar {
   static constexpr int kMaxColumns = 1;  // activation rows that one pass over a weight tile serves
   static constexpr int kPrefetchBytes = 0;
   static constexpr int kStreams = 1;
-  static constexpr int kAttnRows = 1;    // query rows that one pass over a cache tile serves
+  static constexpr int kAttnRows = 1;  // query rows that one pass over a cache tile serves
   struct F {
     float v[kLanes];
   };

@@ -72,7 +72,8 @@ void quant_groups(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, 
         if constexpr (kSubs == 1) {
           fold.template operator()<0>(0);
         } else {
-          // Rolled: unrolled, eight blocks are more instructions than the decoded ones a core keeps.
+          // Rolled: unrolled, eight blocks are more instructions than the decoded ones a core
+          // keeps.
 #pragma GCC unroll 1
           for (int pair = 0; pair < kSubs / 2; ++pair) {
             fold.template operator()<0>(pair);
@@ -112,8 +113,7 @@ void float_group(const std::byte* tiles, int64_t cols, const float* act, int64_t
         const auto w = Format::load(tiles + col * Format::kBytes, (half0 + h) * V::kLanes);
 #pragma GCC unroll 8
         for (int c = 0; c < kColumns; ++c) {
-          acc[chain][h][c] =
-              V::fma(w, V::set1(act[c * act_stride + col]), acc[chain][h][c]);
+          acc[chain][h][c] = V::fma(w, V::set1(act[c * act_stride + col]), acc[chain][h][c]);
         }
       }
     };
@@ -130,8 +130,8 @@ void float_group(const std::byte* tiles, int64_t cols, const float* act, int64_t
     for (int chain = 0; col < cols; ++col, ++chain) step(col, chain);
     for (int h = 0; h < kTogether; ++h) {
       for (int c = 0; c < kColumns; ++c) {
-        const auto sum = V::add(V::add(acc[0][h][c], acc[1][h][c]),
-                                V::add(acc[2][h][c], acc[3][h][c]));
+        const auto sum =
+            V::add(V::add(acc[0][h][c], acc[1][h][c]), V::add(acc[2][h][c], acc[3][h][c]));
         store_rows<V>(sum, out + c * out_stride, row + (half0 + h) * V::kLanes, n_rows);
       }
     }
@@ -162,10 +162,17 @@ void quant_matmul(const MatmulJob& job) {
     const ActBlock* act = job.act->blocks + a * act_stride;
     float* out = job.out + (a - job.act_begin) * job.out_stride - job.row_begin;
     auto run = [&]<int kStreams>(int64_t group, int64_t n) {  // kStreams parts of n groups each
+      if (n == 0) return;
+      if constexpr (kColumns == 1) {  // the lines that no earlier tile of the stream asks for
+        for (int s = 0; s < kStreams; ++s) {
+          const std::byte* stream = job.tiles + (group + s * n) * n_tiles * Tile::kBytes;
+          for (int at = 0; at < V::kPrefetchBytes; at += 64) V::prefetch(stream + at);
+        }
+      }
       for (int64_t i = group; i < group + n; ++i) {
-        quant_groups<V, Format, kStreams, kColumns>(
-            job.tiles + i * n_tiles * Tile::kBytes, n_tiles, act, act_stride, out, job.out_stride,
-            i * kTileRows, n * kTileRows, job.rows);
+        quant_groups<V, Format, kStreams, kColumns>(job.tiles + i * n_tiles * Tile::kBytes, n_tiles,
+                                                    act, act_stride, out, job.out_stride,
+                                                    i * kTileRows, n * kTileRows, job.rows);
       }
     };
     int64_t group = job.group_begin;

@@ -2,7 +2,8 @@
 // Packed weights: 16 rows side by side, so that a vector lane is a row and every row folds its
 // blocks in order whatever the vector width. A matrix is [rows/16][cols/tile_elems] tiles; the last
 // group is padded with zero rows. Fields of a tile:
-//   codes    [bits][16 rows] 32-bit words for 32 values of a row; c[w] = the codes of values 4w..4w+3,
+//   codes    [bits][16 rows] 32-bit words for 32 values of a row; c[w] = the codes of values
+//   4w..4w+3,
 //            one a byte, and shifts that stay within the bytes:
 //              2 bits  W[g] = c[4g] | c[4g+1] << 2 | c[4g+2] << 4 | c[4g+3] << 6
 //              3 bits  W[i] = c[2i] | c[2i+1] << 3, the spare bits 6 and 7 hold c[6] and c[7]
