@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What FATHOM_CHECK throws: an internal error with the condition and its place below src/.
 #include "base/error.hpp"
 
 #include <string_view>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Taking the profile (an arm per depth and one for the ceiling), its gates, and its table and JSON.
 #include "cli/profile.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opening a model: choosing backend, context, batch and threads, planning the memory, loading.
 #include "engine/engine.hpp"
 
 #include <algorithm>

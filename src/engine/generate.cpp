@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loop with its clock, and the text that leaves it: whole UTF-8 only, and never a stop string.
 #include "engine/generate.hpp"
 
 #include <chrono>

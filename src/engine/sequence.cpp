@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prefill in chunks, single steps and batches: what is checked before the cache changes, and what
+// is counted after.
 #include "engine/sequence.hpp"
 
 #include <algorithm>
