@@ -8,11 +8,11 @@ the file is for (not in a CMakeLists.txt: it is for its folder), and no to-do wi
 proves that each of these is found.
 """
 
-import argparse
 import re
 import sys
-import tempfile
 from pathlib import Path
+
+from tree_check import run, small_tree
 
 SOURCE_FOLDERS = ("src", "include", "tests", "tools", "scripts", "cmake", "examples", "bench", ".ci")
 SOURCE_SUFFIXES = {".hpp", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake", ".in"}
@@ -149,33 +149,18 @@ def self_test() -> list[str]:
     ]
     failures = []
     for path, text, expected in cases:
-        with tempfile.TemporaryDirectory() as folder:
-            root = Path(folder)
-            for name, content in {
-                "src/base/a.hpp": spdx + "struct A { void open(); };\n",
-                "src/cli/cmd_run.cpp": spdx,
-                "Makefile": "# SPDX-License-Identifier: Apache-2.0\n# Targets.\ntest:\n",
-                path: text,
-            }.items():
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_text(content)
+        files = {
+            "src/base/a.hpp": spdx + "struct A { void open(); };\n",
+            "src/cli/cmd_run.cpp": spdx,
+            "Makefile": "# SPDX-License-Identifier: Apache-2.0\n# Targets.\ntest:\n",
+            path: text,
+        }
+        with small_tree(files) as root:
             problems = check(root)
         if len(problems) != (1 if expected else 0) or any(expected not in problem for problem in problems):
             failures.append(f"{path} with {text!r} gives {problems}, expected '{expected}'")
     return failures
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    args = parser.parse_args()
-    problems = self_test() if args.self_test else check(args.root)
-    for problem in problems:
-        print(problem)
-    print("docs: " + (f"{len(problems)} problems" if problems else "ok"))
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("docs", __doc__, check, self_test))

@@ -16,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "base/finite.hpp"
+#include "base/fnv1a.hpp"
 #include "base/output_file.hpp"
 #include "cli/arguments.hpp"
 #include "cli/cache_dir.hpp"
@@ -81,9 +82,9 @@ struct BaseHeader {
 };
 
 uint64_t hash_tokens(std::span<const int32_t> tokens) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (int32_t token : tokens) hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001b3u;
-  return hash;
+  Fnv1a hash;
+  for (const int32_t token : tokens) hash.add(static_cast<uint32_t>(token));
+  return hash.value();
 }
 
 class BaseReader {

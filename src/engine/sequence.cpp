@@ -4,28 +4,13 @@
 #include "engine/sequence.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.hpp"
 #include "base/finite.hpp"
 #include "engine/logits_hash.hpp"
+#include "engine/run_control.hpp"
 
 namespace fathom::engine {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-void stop_if_cancelled(const std::atomic<bool>* cancel) {
-  if (cancel && cancel->load(std::memory_order_relaxed)) {
-    fail(ErrorCode::cancelled, "interrupted");
-  }
-}
-
-}  // namespace
 
 Sequence::Sequence(std::shared_ptr<Engine> engine)
     : engine_(std::move(engine)), slot_(engine_->cache().open_slot()) {
