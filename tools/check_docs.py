@@ -20,7 +20,7 @@ SOURCE_NAMES = {"CMakeLists.txt", "Makefile", "run"}
 FILE = re.compile(r"^\.?[\w.-]+(/[\w.-]+)*/?$")
 FILE_SUFFIX = re.compile(r"\.(hpp|cpp|cu|cuh|py|sh|cmake|md|json|txt)$|/$")
 SYMBOL = re.compile(r"^([A-Za-z_]\w*)(::~?[A-Za-z_]\w*)*(\(\))?$")
-PURPOSE = re.compile(r'(//|#) ?\w|r?"""\S')
+PURPOSE = re.compile(r'(//|#) ?[\w`]|r?"""\S')
 DIRECTIVE = re.compile(r"#(include|pragma|if|ifdef|ifndef|define)\b")
 TO_DO = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b(?!\(#\d+\))")
 # To be emptied: files that another change is rewriting.
