@@ -28,6 +28,8 @@ TEST_F(Cli, HelpOfEveryCommandHasAnExample) {
     EXPECT_EQ(help.status, 0);
     EXPECT_THAT(help.out, AllOf(HasSubstr("Example:"), HasSubstr(std::string("fathom ") + name),
                                 HasSubstr("--backend"), HasSubstr("--threads")));
+    EXPECT_THAT(help.out, Not(HasSubstr("INT in ["))) << "the range of a type says nothing";
+    EXPECT_THAT(help.out, Not(testing::ContainsRegex("\n +-m[^\n]*REQUIRED"))) << "MODEL is enough";
     EXPECT_THAT(help.err, IsEmpty());
   }
 }
