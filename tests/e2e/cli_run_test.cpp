@@ -23,6 +23,7 @@ TEST_F(Cli, RunPutsTextOnStdoutAndFiguresOnStderr) {
                              Not(HasSubstr("Hello world"))));
   EXPECT_THAT(run.err, AllOf(HasSubstr("16 tokens"), HasSubstr("tok/s"), HasSubstr("ms/token"),
                              HasSubstr("GB/s"), HasSubstr("logits "), Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(fathom({"run", model(), "-p", "Hello world", "-n", "1"}).err, HasSubstr("1 token;"));
   const Finished quiet =
       fathom({"run", model(), "-p", "Hello world", "-n", "16", "--ignore-eos", "-q"});
   EXPECT_EQ(quiet.out, run.out) << "greedy text repeats";
