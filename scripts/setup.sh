@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # setup.sh [build] [python] [pip] [clang]: installs what is missing on a Debian 12 machine and says what; asks nothing.
 #   build   compiler, CMake, Ninja, ccache and the libraries of cmake/dependencies.cmake
-#   python  .venv with what the oracles and the checks need (tools/requirements.txt)
-#   pip     pip of the system, with which a model is obtained from PyPI
+#   python  .venv with what the oracles and the checks need (tools/requirements.txt); pip: only pip, to obtain a model
 #   clang   clang 19 for fuzzing and for a second compiler's opinion
 # Without root it prints the one apt line and exits 3. Where CI is set, a missing Python part is an error; elsewhere
 # its tests skip with a message. CUDA is used where it is found (cmake/cuda.cmake) and never installed.
