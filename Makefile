@@ -9,7 +9,6 @@ build:  ## the program, at build/cpu/fathom
 	@cmake --build --preset cpu --target fathom_cli
 
 run:  ## obtain a small model, generate text, show where the time goes
-	@scripts/setup.sh build python
 	@$(MAKE) --no-print-directory build
 	@scripts/run.sh
 

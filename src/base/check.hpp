@@ -4,6 +4,7 @@
 #pragma once
 
 #include <source_location>
+#include <string_view>
 
 #include "fathom/error.hpp"
 
@@ -12,6 +13,9 @@ namespace fathom {
 // Throws Error{internal} that names the broken condition and where it stands.
 [[noreturn]] void check_failed(const char* condition, const char* message,
                                std::source_location where = std::source_location::current());
+
+// The file of a place as messages show it: below src/.
+std::string_view file_below_src(const std::source_location& where);
 
 }  // namespace fathom
 

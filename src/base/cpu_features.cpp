@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Which CPUID flags each instruction set needs, and the list of sets from best to plainest.
 #include "base/cpu_features.hpp"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The depth limit, found before the library parses, and what nlohmann-json throws turned into
+// Error.
 #include "base/json.hpp"
 
 #include "base/error.hpp"

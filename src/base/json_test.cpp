@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// JSON of unknown origin is refused with its place, and what JSON cannot hold is written all the
+// same.
 #include "base/json.hpp"
 
 #include <gtest/gtest.h>

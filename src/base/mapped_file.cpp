@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The mapping by open, mmap and madvise, with the system's reason in every error.
 #include "base/mapped_file.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The check that a path may be replaced, and the name of a file until it is whole.
 #include "base/output_file.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Folders, pipes and devices are never replaced, through links neither.
 #include "base/output_file.hpp"
 
 #include <gtest/gtest.h>

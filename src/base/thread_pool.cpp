@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The waits (spin, yield, park), the pinning of workers, and the barrier that joins the ranks.
 #include "base/thread_pool.hpp"
 
 #include <pthread.h>

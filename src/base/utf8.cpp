@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Well-formed UTF-8 by table 3-7 of the Unicode standard; any other byte is shown as \xNN.
 #include "base/utf8.hpp"
 
 #include <fmt/format.h>

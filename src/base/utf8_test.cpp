@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every code point in every length against the textbook encoder, cut sequences, and one-line
+// printing.
 #include "base/utf8.hpp"
 
 #include <gtest/gtest.h>

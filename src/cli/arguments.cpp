@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The parsers, each with the error that says what was found and what is accepted, and the reading
+// of files and pipes so that Ctrl-C ends it.
 #include "cli/arguments.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the parsers accept, and the usage error or message that they give otherwise.
 #include "cli/arguments.hpp"
 
 #include <gmock/gmock.h>

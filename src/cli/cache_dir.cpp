@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finding the directory and a model in it, and machine.json, where the read bandwidths are kept.
 #include "cli/cache_dir.hpp"
 
 #include <fmt/format.h>

@@ -10,6 +10,7 @@
 #include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/finite.hpp"
+#include "base/fnv1a.hpp"
 #include "base/utf8.hpp"
 #include "cli/arguments.hpp"
 #include "cli/ceiling.hpp"
@@ -99,11 +100,9 @@ std::vector<Configuration> configurations_of(const BenchFlags& flags) {
 }
 
 uint64_t hash_of(std::span<const float> logits) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over the bits of each value
-  for (const float value : logits) {
-    hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3u;
-  }
-  return hash;
+  Fnv1a hash;
+  for (const float value : logits) hash.add(std::bit_cast<uint32_t>(value));
+  return hash.value();
 }
 
 std::string utc_now() {

@@ -4,6 +4,7 @@
 // cannot be served is shown all the same, with the reason.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "cli/model_flags.hpp"
 #include "cli/terminal.hpp"
 #include "device/backend_loader.hpp"
+#include "engine/cache_plan.hpp"
 #include "gguf/gguf_file.hpp"
 #include "kernels/common/cpu_kernels.hpp"
 #include "model/file_type.hpp"
@@ -34,7 +36,6 @@ using report::format_bytes;
 using report::format_count;
 
 constexpr size_t kShownElements = 4;
-constexpr int64_t kDefaultContext = 4096;
 
 struct InspectFlags {
   ModelFlags model;
@@ -162,33 +163,15 @@ struct CachePlan {
   int64_t cache_bytes = 0;
 };
 
-KvFormat kv_format(KvType type) {
-  switch (type) {
-    case KvType::f16:
-      return KvFormat::f16;
-    case KvType::bf16:
-      return KvFormat::bf16;
-    case KvType::f32:
-      return KvFormat::f32;
-    case KvType::q8_0:
-      return KvFormat::q8_0;
-  }
-  return KvFormat::f16;
-}
-
 CachePlan plan_cache(const gguf::File& file, const ModelFlags& flags) {
   CachePlan plan;
   try {
     plan.config = read_model_config(file);
-    plan.n_ctx =
-        flags.n_ctx > 0 ? flags.n_ctx : std::min<int64_t>(kDefaultContext, plan.config.n_ctx_train);
-    GqaCacheConfig cache;
-    cache.format = kv_format(parse_kv_types(flags.type_k, flags.type_v));
-    cache.n_layers = plan.config.n_layers;
-    cache.n_kv_heads = plan.config.n_kv_heads;
-    cache.head_dim = plan.config.head_dim;
-    cache.n_ctx = plan.n_ctx;
-    cache.page_tokens = flags.page_tokens;
+    plan.n_ctx = flags.n_ctx ? flags.n_ctx : engine::default_context(plan.config);
+    OpenOptions options;
+    options.kv_type = parse_kv_types(flags.type_k, flags.type_v);
+    options.page_tokens = flags.page_tokens;
+    const GqaCacheConfig cache = engine::plan_cache(plan.config, plan.n_ctx, options);
     GqaCache::validate(cache);
     plan.cache_bytes = GqaCache::planned_bytes(cache);
     plan.token_bytes = GqaCache::geometry(cache).token_bytes() * cache.n_layers;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// fathom perplexity: exp of the mean negative log likelihood of a text, in windows of --ctx tokens.
-// As llama-perplexity does it: the text is tokenized once; windows do not overlap, each starts with
-// BOS where the model has one (it takes the place of the window's first token), and only the second
-// half of a window is scored, so that every scored token has at least half a window before it. With
-// --stride S windows begin every S tokens and the last S positions of each are scored.
-// --save-base stores the scored logits; --base reads them and gives the KL divergence
-// sum p_base ln(p_base / p), its spread, and how often both like the same token best.
+// fathom perplexity: exp of the mean negative log likelihood of a text, in windows of --ctx tokens,
+// as llama-perplexity does it: windows do not overlap, each starts with BOS where the model has one
+// (in place of its first token), and its second half is scored. With --stride S windows begin every
+// S tokens and the last S positions of each are scored. --save-base stores the scored logits;
+// --base reads them and gives the KL divergence sum p_base ln(p_base / p), its spread, and how
+// often both like the same token best.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/finite.hpp"
+#include "base/fnv1a.hpp"
 #include "base/output_file.hpp"
 #include "cli/arguments.hpp"
 #include "cli/cache_dir.hpp"
@@ -81,9 +81,9 @@ struct BaseHeader {
 };
 
 uint64_t hash_tokens(std::span<const int32_t> tokens) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (int32_t token : tokens) hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001b3u;
-  return hash;
+  Fnv1a hash;
+  for (const int32_t token : tokens) hash.add(static_cast<uint32_t>(token));
+  return hash.value();
 }
 
 class BaseReader {

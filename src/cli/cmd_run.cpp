@@ -40,7 +40,7 @@ std::string prompt_text(const RunFlags& flags) {
   }
   if (flags.prompt) return *flags.prompt == "-" ? read_text("-") : *flags.prompt;
   if (!flags.file.empty()) return read_text(flags.file);
-  fail(ErrorCode::usage, "no prompt: give -p TEXT, -f FILE, or - for stdin");
+  fail(ErrorCode::usage, "no prompt: give -p TEXT or -f FILE; - is stdin");
 }
 
 GenerateOptions generate_options(const RunFlags& flags, const Model& model) {
@@ -61,10 +61,15 @@ GenerateOptions generate_options(const RunFlags& flags, const Model& model) {
   return options;
 }
 
-// "128 tokens, 105.2 tok/s, 9.51 ms/token, 10.2 GB/s, 38 % of this machine's 26.9 GB/s, logits ..."
+std::string tokens_text(int64_t count) {
+  return fmt::format("{} token{}", count, count == 1 ? "" : "s");
+}
+
+// "128 tokens, 105.2 tok/s, 9.51 ms/token, 10.2 GB/s, 38 % of the 26.9 GB/s measured here; prompt 5
+// tokens, 90.1 tok/s; logits b539af3f108bf7b7"
 std::string last_line(const RunStats& stats, const std::optional<MeasuredPeak>& peak,
                       size_t n_generated) {
-  std::string line = fmt::format("{} tokens", n_generated);
+  std::string line = tokens_text(static_cast<int64_t>(n_generated));
   if (stats.decode_tokens > 0 && stats.decode_s > 0) {
     const double tokens = static_cast<double>(stats.decode_tokens);
     const double gbps =
@@ -79,7 +84,7 @@ std::string last_line(const RunStats& stats, const std::optional<MeasuredPeak>& 
     }
   }
   if (stats.prompt_tokens > 0 && stats.prefill_s > 0) {
-    line += fmt::format("; prompt {} tokens, {:.1f} tok/s", stats.prompt_tokens,
+    line += fmt::format("; prompt {}, {:.1f} tok/s", tokens_text(stats.prompt_tokens),
                         static_cast<double>(stats.prompt_tokens) / stats.prefill_s);
   }
   return line + fmt::format("; logits {:016x}", stats.logits_hash);

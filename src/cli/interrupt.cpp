@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The signal handlers: SIGINT sets one flag and then ends the program; SIGPIPE is ignored.
 #include "cli/interrupt.hpp"
 
 #include <signal.h>

@@ -2,6 +2,7 @@
 // The program: a table of subcommands, the flags they share, and the one place where an error
 // becomes an exit status (0 done, 1 failed, 2 usage, 3 this machine cannot, 4 untrusted, 130).
 #include <exception>
+#include <memory>
 #include <new>
 
 #include "base/build_info.hpp"
@@ -9,6 +10,7 @@
 #include "base/utf8.hpp"
 #include "cli/arguments.hpp"
 #include "cli/command.hpp"
+#include "cli/help_formatter.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/terminal.hpp"
 #include "report/table.hpp"
@@ -74,6 +76,7 @@ void add_common_flags(CLI::App& app, CommonFlags& flags) {
   }
   app.add_option("--isa", flags.isa, "Instruction set of the CPU backend, instead of the best here")
       ->check(CLI::IsMember({"scalar", "avx2", "avx512"}))
+      ->type_name("NAME")
       ->group(group);
   app.add_flag("--json", flags.json, "One JSON document (schema fathom-result/1) on stdout")
       ->group(group);
@@ -109,6 +112,7 @@ int run_program(int argc, char** argv) {
 
   CLI::App app("Fathom runs language models fast at depth, and shows where the time goes.",
                "fathom");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", version_text(), "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.require_subcommand(1);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The flags' help texts and defaults, and the way from flags to OpenOptions to an open model.
 #include "cli/model_flags.hpp"
 
 #include "base/error.hpp"

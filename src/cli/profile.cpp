@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Taking the profile (an arm per depth and one for the ceiling), its gates, and its table and JSON.
 #include "cli/profile.hpp"
 
 #include <algorithm>
@@ -197,7 +198,10 @@ report::Gate step_ceiling_gate(const DepthProfile& depth, const std::vector<doub
                       llc_bytes);
 }
 
-std::string milliseconds(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
+// A growth that rounds to nothing has no sign.
+std::string milliseconds(double ns) {
+  return fmt::format("{:.3f}", std::abs(ns) < 500 ? 0 : ns * 1e-6);
+}
 
 std::string gbps_text(int64_t bytes, double ns) {
   return bytes > 0 ? fmt::format("{:.1f}", static_cast<double>(bytes) / ns) : "-";
@@ -345,9 +349,10 @@ std::string Profile::text(bool colour) const {
       report::Paint::dim);
 
   std::string out = table.text(colour);
-  out +=
-      fmt::format("A decode step, middle half of {} rounds in random order (seed {}), {} threads",
-                  order.size(), seed, threads);
+  out += fmt::format(
+      "A decode step, middle half of {} rounds in random order (seed {}), {} threads; "
+      "not watched = without a timer around each op",
+      order.size(), seed, threads);
   if (peak_gbps > 0) {
     out += fmt::format("; peak = {:.1f} GB/s, our read stream between the same rounds", peak_gbps);
   }

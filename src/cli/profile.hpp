@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the time of a decode step and of the greedy draw after it goes, op by op, at several exact
-// depths. The depths, traced and
-// untraced steps and the read ceiling take turns in random order. The sum over the ops is set
-// against the wall time of the same steps, and traced against untraced time.
+// depths. The depths, traced and untraced steps and the read ceiling take turns in random order.
+// The sum over the ops is set against the wall time of the same steps, and traced against untraced
+// time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes that survive partial writes and closed pipes, and the drawing and erasing of the bar.
 #include "cli/terminal.hpp"
 
 #include <unistd.h>

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/fnv1a.hpp"
 #include "tensor/half.hpp"
 #include "tensor/quant_blocks.hpp"
 
@@ -245,9 +246,9 @@ void set_halves(DType type, double sigma, Scales& scales) {
 }  // namespace
 
 uint64_t tensor_key(uint64_t seed, std::string_view tensor_name) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char c : tensor_name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return mix64(mix64(seed + 0x9e3779b97f4a7c15u) ^ hash);
+  Fnv1a name;
+  for (const char c : tensor_name) name.add(static_cast<uint8_t>(c));
+  return mix64(mix64(seed + 0x9e3779b97f4a7c15u) ^ name.value());
 }
 
 BlockGenerator::BlockGenerator(DType type, uint64_t key, double sigma)

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a synthetic model and the scale of each. With rows of d values and inputs of
-// RMS 1, a matrix with deviation 1/sqrt(d) gives outputs of RMS 1. From that:
+// The tensors of a synthetic model and the scale of each, so that its activations, its attention
+// and its text behave like a trained model's.
+#include <cmath>
+
+#include "base/error.hpp"
+#include "convert/synth.hpp"
+
+namespace fathom::convert {
+namespace {
+
+// With rows of d values and inputs of RMS 1, a matrix with deviation 1/sqrt(d) gives outputs of
+// RMS 1. From that:
 //
 // - embedding: RMS 1, so the residual starts at 1;
 // - q, k: RMS kQkRms, so attention scores have deviation kQkRms^2 and a head looks at about three
@@ -12,14 +22,6 @@
 //
 // A tied head would give the current token a logit of sqrt(d) deviations and repeat it for ever;
 // random signs in output_norm take that correlation away.
-#include <cmath>
-
-#include "base/error.hpp"
-#include "convert/synth.hpp"
-
-namespace fathom::convert {
-namespace {
-
 constexpr double kQkRms = 2.0;
 constexpr double kLogitSigma = 0.28;
 constexpr double kLayerVariance = 3;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory by mmap or aligned allocation, the free memory within control-group limits, and events on
+// the monotonic clock.
 #include "device/host_device.hpp"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Host memory is aligned and writable, an impossible allocation is refused, and limits are known.
 #include "device/host_device.hpp"
 
 #include <gtest/gtest.h>

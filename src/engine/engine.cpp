@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opening a model: choosing backend, context, batch and threads, planning the memory, loading.
 #include "engine/engine.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "backends/cpu/cpu_backend.hpp"
 #include "backends/reference/reference_backend.hpp"
 #include "base/error.hpp"
 #include "device/backend_loader.hpp"
+#include "engine/cache_plan.hpp"
 #include "kernels/common/cpu_kernels.hpp"
 #include "model/file_type.hpp"
 #include "model/vocab.hpp"
@@ -15,7 +16,6 @@
 namespace fathom::engine {
 namespace {
 
-constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kDefaultLogitsRows = 8;
 // Rows of the embedding table looked up before its mapped pages are given back; a look-up maps
 // up to 64 KB.
@@ -36,15 +36,9 @@ const CpuKernels* select_kernels(const Backend& backend, const OpenOptions& opti
        backend.name);
 }
 
-KvFormat kv_format(KvType type) {
-  constexpr std::array kFormats{KvFormat::f16, KvFormat::bf16, KvFormat::f32, KvFormat::q8_0};
-  return kFormats.at(static_cast<size_t>(type));
-}
-
 int64_t choose_context(const ModelConfig& config, const OpenOptions& options) {
   const Log log(options.log);
-  const int64_t n_ctx =
-      options.n_ctx ? options.n_ctx : std::min(config.n_ctx_train, kDefaultContext);
+  const int64_t n_ctx = options.n_ctx ? options.n_ctx : default_context(config);
   require_context(config, n_ctx);
   if (n_ctx > config.n_ctx_train) {
     log(LogLevel::warning,
@@ -92,10 +86,7 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
       limits_(choose_limits(config_, options)) {
   const Activations activations =
       options.activations == ActivationType::f32 ? Activations::f32 : Activations::int8;
-  const GqaCacheConfig cache_config{
-      kv_format(options.kv_type), config_.n_layers, config_.n_kv_heads,
-      config_.head_dim,           limits_.n_ctx,    options.max_sequences,
-      options.page_tokens};
+  const GqaCacheConfig cache_config = plan_cache(config_, limits_.n_ctx, options);
   GqaCache::validate(cache_config);
   tokenizer_ = std::make_unique<text::Tokenizer>(text::Tokenizer::create(vocab_from_gguf(file_)));
   if (tokenizer_->n_vocab() != config_.vocab_size) {

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loop with its clock, and the text that leaves it: whole UTF-8 only, and never a stop string.
 #include "engine/generate.hpp"
 
-#include <chrono>
 #include <limits>
 
-#include "base/error.hpp"
+#include "engine/run_control.hpp"
 #include "text/detokenizer.hpp"
 #include "text/stop_matcher.hpp"
 
 namespace fathom::engine {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Makes decode_s the time from the first token that left to the newest: what a reader sees, where
 // the steps alone would leave out sampling and text.
@@ -73,12 +67,6 @@ class TextStream {
   std::string ready_;
 };
 
-void stop_if_cancelled(const GenerateOptions& options) {
-  if (options.cancel && options.cancel->load(std::memory_order_relaxed)) {
-    fail(ErrorCode::cancelled, "interrupted");
-  }
-}
-
 }  // namespace
 
 GenerateResult generate(Sequence& sequence, std::span<const int32_t> prompt,
@@ -98,7 +86,7 @@ GenerateResult generate(Sequence& sequence, std::span<const int32_t> prompt,
   result.reason = StopReason::max_tokens;
   DecodeTime decode_time(sequence.stats());
   while (static_cast<int64_t>(result.tokens.size()) < limit) {
-    stop_if_cancelled(options);
+    stop_if_cancelled(options.cancel);
     const int32_t token = sequence.sample(options.sampler, options.logit_bias);
     if (result.tokens.empty()) {
       sequence.stats().first_token_s = seconds_since(start);

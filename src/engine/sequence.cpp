@@ -1,29 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prefill in chunks, single steps and batches: what is checked before the cache changes, and what
+// is counted after.
 #include "engine/sequence.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.hpp"
 #include "base/finite.hpp"
 #include "engine/logits_hash.hpp"
+#include "engine/run_control.hpp"
 
 namespace fathom::engine {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-void stop_if_cancelled(const std::atomic<bool>* cancel) {
-  if (cancel && cancel->load(std::memory_order_relaxed)) {
-    fail(ErrorCode::cancelled, "interrupted");
-  }
-}
-
-}  // namespace
 
 Sequence::Sequence(std::shared_ptr<Engine> engine)
     : engine_(std::move(engine)), slot_(engine_->cache().open_slot()) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The layout of a step's arrays in one allocation, measured and then made by the same code, and the
+// filling of the StepState.
 #include "engine/step_runner.hpp"
 
 #include "base/checked.hpp"

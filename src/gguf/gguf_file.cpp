@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Joining the shards of a split set, the look-ups by name, and the typed getters with their errors.
 #include "gguf/gguf_file.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The header's bytes, the padding between tensors, and the partial file with its reserved space.
 #include "gguf/gguf_writer.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of value types, and the conversions out of the bytes of a value.
 #include "gguf/value.hpp"
 
 #include <array>

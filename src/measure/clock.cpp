@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the clock itself is good for: the cost of a call and the smallest step that it shows.
 #include "measure/clock.hpp"
 
 #include <algorithm>

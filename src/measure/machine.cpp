@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The readers of /proc, /sys and control groups, and NVIDIA's management library opened at run
+// time.
 #include "measure/machine.hpp"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What every machine has is found, and the key holds what read bandwidth depends on.
 #include "measure/machine.hpp"
 
 #include <gtest/gtest.h>

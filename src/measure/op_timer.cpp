@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The records of begin and end, the ledger made from them, and what an empty scope costs.
 #include "measure/op_timer.hpp"
 
 #include <algorithm>

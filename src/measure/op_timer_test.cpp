@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Times, calls and costs land on the right op, unbalanced scopes are errors, and watching is cheap.
 #include "measure/op_timer.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The buffer on huge pages, the threads' passes over it, and the choice of the fastest variant.
 #include "measure/read_bandwidth.hpp"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each stream reads every line exactly once, and the figure comes with what it was taken with.
 #include "measure/read_bandwidth.hpp"
 
 #include <gtest/gtest.h>

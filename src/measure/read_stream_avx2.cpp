@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The read loop with 32-byte vectors, in an object that alone has the flags of AVX2.
 #include "measure/read_stream.hpp"
 
 namespace fathom::measure {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The read loop with 16-byte vectors, which need no flags.
 #include "measure/read_stream.hpp"
 
 namespace fathom::measure {

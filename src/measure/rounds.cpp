@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The shuffled rounds, and the warm-up that ends when three runs in a row agree.
 #include "measure/rounds.hpp"
 
 #include <cmath>

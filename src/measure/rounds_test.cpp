@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every round runs every arm once in the recorded order, a seed fixes it, and the warm-up ends.
 #include "measure/rounds.hpp"
 
 #include <gtest/gtest.h>

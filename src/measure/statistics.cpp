@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The estimators and their intervals, and the seeded random numbers that they draw.
 #include "measure/statistics.hpp"
 
 #include <algorithm>

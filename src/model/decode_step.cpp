@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The order of a step: embedding, the blocks of each layer, the head.
 #include "model/decode_step.hpp"
 
 #include "model/blocks/attention_gqa.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// llama.cpp's numbers of the mixes, and the type with the most bytes for a file without one.
 #include "model/file_type.hpp"
 
 #include <map>

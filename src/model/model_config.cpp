@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of every key that a file may hold and what Fathom does with it, and the readers with
+// their ranges.
 #include "model/model_config.hpp"
 
 #include <fmt/ranges.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The frequencies by the formulas of the header; yarn's ramp by the pair that turns a given number
+// of times over the original context.
 #include "model/rope_table.hpp"
 
 #include <algorithm>

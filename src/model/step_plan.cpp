@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The static arguments of each op from configuration, weights and cache, and the sums of their
+// workspaces and costs.
 #include "model/step_plan.hpp"
 
 #include <algorithm>

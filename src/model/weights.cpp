@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The schema: which tensors a model has, their shapes and types; and the loading, largest first.
 #include "model/weights.hpp"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// llama-bench's fields stand first and in its order in all five formats, and each format is quoted
+// as its readers expect.
 #include "report/bench_rows.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The document as JSON, the machine's part of it, and the names of the gates that failed.
 #include "report/result.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The two forms of a table, and how bytes, counts and figures are written everywhere.
 #include "report/table.hpp"
 
 #include <fmt/format.h>

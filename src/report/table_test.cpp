@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Columns align by code points, markdown is escaped, colour comes only when asked for.
 #include "report/table.hpp"
 
 #include <gtest/gtest.h>

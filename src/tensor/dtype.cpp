@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of the types that Fathom reads, and of the other ids so that errors can name them.
 #include "tensor/dtype.hpp"
 
 #include <strings.h>

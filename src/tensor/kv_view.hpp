@@ -3,11 +3,11 @@
 //
 // A page holds page_tokens tokens (a multiple of 16) of one sequence; a contiguous cache is one
 // page per sequence. Inside a page each KV head has page_tokens/16 tiles of 16 tokens:
-//   K tile  [head_dim][16 tokens]   so that a score is one multiply-add per dim with tokens in
-//   lanes V tile  [16 tokens][head_dim]   so that the output is one multiply-add per token with
-//   dims in lanes
-// q8_0 stores int8 codes in the same order, then f16 scales [head_dim/32][16 tokens], K and V
-// alike.
+//
+//   K tile [head_dim][16 tokens]: a score is one multiply-add per dim, with tokens in lanes
+//   V tile [16 tokens][head_dim]: an output is one multiply-add per token, with dims in lanes
+//
+// q8_0 stores int8 codes in this order, then f16 scales [head_dim/32][16 tokens], K and V alike.
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "text/byte_alphabet.hpp"
 
 namespace fathom::text {

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "text/bpe_encoder.hpp"
 #include "text/pre_tokenizer.hpp"
 #include "text/special_matcher.hpp"

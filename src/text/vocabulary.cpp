@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "text/byte_alphabet.hpp"
 #include "text/unicode.hpp"
 
@@ -43,19 +44,6 @@ int parse_byte_token(std::string_view text) {
 }
 
 }  // namespace
-
-std::string printable(std::string_view text) {
-  constexpr size_t kShown = 48;
-  std::string out;
-  for (const char c : text.substr(0, kShown)) {
-    if (c >= 0x20 && c < 0x7F && c != '\\') {
-      out.push_back(c);
-    } else {
-      out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-    }
-  }
-  return text.size() > kShown ? out + "..." : out;
-}
 
 Vocabulary::Vocabulary(const VocabData& data)
     : model(parse_model(data.model)), tokens_(data.tokens), table_(tokens_) {

@@ -51,7 +51,4 @@ class Vocabulary {
   StringTable table_;
 };
 
-// A token's text for messages: cut, and with what is not printable ASCII escaped.
-std::string printable(std::string_view text);
-
 }  // namespace fathom::text

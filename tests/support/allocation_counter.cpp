@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// operator new and delete of the whole program, with the counter.
 #include "tests/support/allocation_counter.hpp"
 
 #include <atomic>

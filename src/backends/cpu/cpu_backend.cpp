@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The CPU backend's entries: the table of its ops, host memory as its device, and packing as quant
+// does it.
 #include "backends/cpu/cpu_backend.hpp"
 
 #include "device/host_device.hpp"

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// The throwing half of the checks: messages carry CUDA's name of the error and the call's place
+// below src/.
 #include "backends/cuda/check.hpp"
 
 #include <string_view>
 
+#include "base/check.hpp"
 #include "base/error.hpp"
 
 namespace fathom::cuda {
 namespace {
-
-std::string_view file_below_src(const std::source_location& where) {
-  std::string_view file = where.file_name();
-  if (const auto src = file.rfind("/src/"); src != file.npos) file.remove_prefix(src + 5);
-  return file;
-}
 
 [[noreturn]] void fail_with(cudaError_t status, std::string_view what,
                             const std::source_location& where) {

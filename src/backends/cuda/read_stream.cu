@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The launcher: checks size and alignment and covers every multiprocessor with four blocks.
 #include "backends/cuda/read_stream.hpp"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The reference backend's entries: the op table of the *_ref functions, and packing that copies the
+// file's bytes.
 #include "backends/reference/reference_backend.hpp"
 
 #include <cstring>

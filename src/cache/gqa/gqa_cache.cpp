@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks of the geometry, the bytes it needs, and the dealing of pages to slots.
 #include "cache/gqa/gqa_cache.hpp"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Planned bytes equal allocated ones, tiles never overlap, pages come and go, and a refused append
+// changes nothing.
 #include "cache/gqa/gqa_cache.hpp"
 
 #include <gmock/gmock.h>

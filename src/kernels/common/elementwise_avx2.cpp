@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The elementwise functions of elementwise_simd.hpp for AVX2, in an object that alone has the flags
+// of that set.
 #include "kernels/common/elementwise_simd.hpp"
 #include "kernels/common/elementwise_tables.hpp"
 #include "kernels/common/simd_avx2.hpp"

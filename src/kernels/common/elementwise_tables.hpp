@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The elementwise functions of each instruction set, from one object per set.
 #pragma once
 
 #include "kernels/common/cpu_kernels.hpp"

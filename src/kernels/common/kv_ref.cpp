@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The place of a token's values by the formula of tensor/kv_view.hpp, and the three KV formats in
+// double.
 #include "kernels/common/kv_ref.hpp"
 
 #include <algorithm>

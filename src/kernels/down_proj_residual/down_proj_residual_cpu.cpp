@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The CPU entry: the code that it shares with out_proj_residual, on this op's arguments.
 #include "kernels/common/proj_residual_cpu.hpp"
 #include "kernels/down_proj_residual/down_proj_residual.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The formula in double: the oracle of every backend.
 #include "kernels/down_proj_residual/down_proj_residual.hpp"
 #include "kernels/quant/linear_ref.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One row by the caller alone, more rows in chunks of eight by all threads.
 #include <cmath>
 
 #include "base/error.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The formula, row by row, by one thread: the oracle of every backend.
 #include <cmath>
 
 #include "kernels/embed/embed.hpp"

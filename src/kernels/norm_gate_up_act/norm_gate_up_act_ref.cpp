@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The formula in double: the oracle of every backend.
 #include <cmath>
 
 #include "kernels/common/rms_norm_ref.hpp"

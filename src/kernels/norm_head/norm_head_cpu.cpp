@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Norms (and codes, with int8 activations) of the rows by all threads, then the head's rows in
+// chunks.
 #include "kernels/common/act_rows_cpu.hpp"
 #include "kernels/norm_head/norm_head.hpp"
 

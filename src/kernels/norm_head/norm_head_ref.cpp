@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The formula in double: the oracle of every backend.
 #include "kernels/common/rms_norm_ref.hpp"
 #include "kernels/norm_head/norm_head.hpp"
 #include "kernels/quant/linear_ref.hpp"

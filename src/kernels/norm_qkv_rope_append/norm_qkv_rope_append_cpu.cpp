@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// One region for all four parts: norms, the three products, then per head bias, norm, rotation and
+// the store into the cache's tiles.
 #include <cmath>
 #include <cstring>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The formula in double, with the cache written by kv_store_ref: the oracle of every backend.
 #include "kernels/common/kv_ref.hpp"
 #include "kernels/common/rms_norm_ref.hpp"
 #include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The formula in double: the oracle of every backend.
 #include "kernels/out_proj_residual/out_proj_residual.hpp"
 #include "kernels/quant/linear_ref.hpp"
 

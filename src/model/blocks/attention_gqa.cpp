@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The block as its three ops, in order.
 #include "model/blocks/attention_gqa.hpp"
 
 namespace fathom {

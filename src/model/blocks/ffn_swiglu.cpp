@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The block as its two ops, in order.
 #include "model/blocks/ffn_swiglu.hpp"
 
 namespace fathom {

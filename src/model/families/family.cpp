@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The list of all families: a new one is added here.
 #include "model/families/family.hpp"
 
 #include <string_view>

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public KV types as the cache's formats, and the context that a model gets by default.
+#include "engine/cache_plan.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace fathom::engine {
+namespace {
+
+constexpr int64_t kDefaultContext = 4096;
+
+KvFormat kv_format(KvType type) {
+  constexpr std::array kFormats{KvFormat::f16, KvFormat::bf16, KvFormat::f32, KvFormat::q8_0};
+  return kFormats.at(static_cast<size_t>(type));
+}
+
+}  // namespace
+
+int64_t default_context(const ModelConfig& config) {
+  return std::min(config.n_ctx_train, kDefaultContext);
+}
+
+GqaCacheConfig plan_cache(const ModelConfig& config, int64_t n_ctx, const OpenOptions& options) {
+  return {.format = kv_format(options.kv_type),
+          .n_layers = config.n_layers,
+          .n_kv_heads = config.n_kv_heads,
+          .head_dim = config.head_dim,
+          .n_ctx = n_ctx,
+          .max_sequences = options.max_sequences,
+          .page_tokens = options.page_tokens};
+}
+
+}  // namespace fathom::engine

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// What measures: `bench` in its formats, the profile of a step, and `doctor`, whose ceiling the
+// others use.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/cli_fixture.hpp"
+
+namespace fathom::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST_F(Cli, BenchPrintsRowsInFiveFormats) {
+  const auto bench = [&](const std::string& format) {
+    const Finished run = fathom({"bench", model(), "-p", "16", "-n", "4", "-pg", "8,2", "-d",
+                                 "0,32", "-r", "2", "--no-warmup", "-o", format});
+    EXPECT_THAT(run.status, testing::AnyOf(0, 4)) << run.err;
+    return run.out;
+  };
+  const Json rows = parse_json(bench("json"), "rows");
+  ASSERT_EQ(rows.size(), 6u);  // (pp, tg, pg) at two depths
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["samples_ns"].size(), 2u);
+    EXPECT_GT(row["avg_ts"].get<double>(), 0);
+    EXPECT_GT(row["peak_gbps"].get<double>(), 0);
+    EXPECT_GT(row["gbps"].get<double>(), 0);
+    EXPECT_EQ(row["logits_hash"].get<std::string>().size(), 16u);
+  }
+  EXPECT_EQ(line_count(bench("jsonl")), 6u);
+  EXPECT_EQ(line_count(bench("csv")), 7u);
+  EXPECT_THAT(bench("sql"), HasSubstr("INSERT INTO llama_bench"));
+  EXPECT_THAT(bench("md"),
+              AllOf(HasSubstr(" pp16 |"), HasSubstr("pp8+tg2 @ d32"), HasSubstr("t/s")));
+}
+
+TEST_F(Cli, BenchGivesTheSameLogitsForAnyThreadsAndPages) {
+  const auto hash = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"bench", model(), "-p", "0",  "-n",   "8",          "-d",
+                                       "40",    "-r",    "2",  "-o", "json", "--no-warmup"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return parse_json(fathom(arguments).out, "rows")[0]["logits_hash"].get<std::string>();
+  };
+  const std::string one = hash({"-t", "1"});
+  EXPECT_EQ(hash({"-t", "2"}), one);
+  EXPECT_EQ(hash({"--page-tokens", "16"}), one);
+  EXPECT_EQ(hash({"-ub", "7"}), one);
+  EXPECT_NE(hash({"--seed", "2"}), one);
+}
+
+TEST_F(Cli, BenchDocumentHasSamplesOrderAndGates) {
+  const Json json = document(fathom({"bench", model(), "-p", "8", "-n", "4", "-r", "3", "--json"}));
+  size_t tests = 0, ceilings = 0;
+  for (const Json& sample : json["samples"]) {
+    (sample["arm"] == "ceiling" ? ceilings : tests) += 1;
+  }
+  EXPECT_EQ(tests, 6u);
+  EXPECT_EQ(ceilings, 3u);
+  EXPECT_EQ(json["summary"]["orders"][0].size(), 3u);
+  std::vector<std::string> ids;
+  for (const Json& gate : json["gates"]) {
+    ids.push_back(gate["id"].get<std::string>());
+    EXPECT_TRUE(ids.back() != "output_hash" || gate["pass"].get<bool>());
+  }
+  EXPECT_THAT(ids, testing::UnorderedElementsAre("output_hash", "output_hash", "ceiling"));
+}
+
+TEST_F(Cli, ProfileAddsUpAndHasBothDepths) {
+  // Of a size whose steps take milliseconds, so that what lies between the ops is small beside
+  // them.
+  const std::string large = folder_ / "profile.gguf";
+  const Finished made = fathom({"synth", large, "--shape", "smollm2-135m", "--type", "q4_0", "-q"});
+  ASSERT_EQ(made.status, 0) << made.err;
+  const Json json =
+      document(fathom({"bench", large, "--profile", "--depths", "16,200", "--json", "-t", "1"}));
+  const Json& profile = json["summary"]["profile"];
+  ASSERT_EQ(profile["depths"].size(), 2u);
+  EXPECT_EQ(profile["depths"][0]["depth"], 16);
+  EXPECT_EQ(profile["depths"][1]["depth"], 200);
+  std::vector<Json> additivity;
+  for (const Json& gate : json["gates"]) {
+    if (gate["id"] == "additivity") additivity.push_back(gate);
+  }
+  int64_t attention_bytes[2] = {0, 0};
+  for (size_t d = 0; d < 2; ++d) {
+    const Json& depth = profile["depths"][d];
+    double sum = 0;
+    std::vector<std::string> ops;
+    for (const Json& op : depth["ops"]) {
+      ops.push_back(op["op"].get<std::string>());
+      EXPECT_GT(op["ns"].get<double>(), 0) << ops.back();
+      sum += op["ns"].get<double>();
+      if (op["op"] == "attn") attention_bytes[d] = op["bytes"].get<int64_t>();
+    }
+    EXPECT_NEAR(sum, depth["sum_ns"].get<double>(), 1);
+    const double wall = depth["wall_ns"].get<double>();
+    EXPECT_NEAR(depth["difference_ns"].get<double>(), wall - sum, 1);
+    EXPECT_LE(sum, wall * 1.0001);
+    EXPECT_GE(sum, wall * 0.95);
+    // Against steps that nobody watched, which know nothing of the ops.
+    EXPECT_GE(sum, depth["untraced_ns"].get<double>() * 0.7);
+    EXPECT_THAT(ops, testing::UnorderedElementsAre("embed", "norm_qkv_rope_append", "attn",
+                                                   "out_proj_residual", "norm_gate_up_act",
+                                                   "down_proj_residual", "norm_head", "sample"));
+    const double limit_us = std::max(0.02 * wall, 10e3) * 1e-3;
+    ASSERT_LT(d, additivity.size());
+    EXPECT_NEAR(additivity[d]["value"].get<double>(), (wall - sum) * 1e-3, 1e-3);
+    EXPECT_NEAR(additivity[d]["limit"].get<double>(), limit_us, 1e-3);
+    EXPECT_EQ(additivity[d]["pass"].get<bool>(), (wall - sum) * 1e-3 <= limit_us);
+  }
+  EXPECT_EQ(additivity.size(), 2u);
+  // The step's own token counts: depth + 1 tokens are read.
+  ASSERT_GT(attention_bytes[0], 0);
+  EXPECT_EQ(attention_bytes[1] * 17, attention_bytes[0] * 201);
+
+  const Finished table = fathom({"bench", model(), "--profile", "--depths", "16,200", "-t", "1"});
+  EXPECT_THAT(table.out,
+              AllOf(HasSubstr("attn"), HasSubstr("sample"), HasSubstr("ms @16"),
+                    HasSubstr("growth ms"), Not(HasSubstr("-0.000")), HasSubstr("sum of the ops"),
+                    HasSubstr("wall time"), HasSubstr("difference")));
+}
+
+TEST_F(Cli, RunProfileNeedsRoomForItsDepths) {
+  expect_one_line_error(fathom({"run", model(), "-p", "a", "-n", "1", "-q", "-c", "64", "--profile",
+                                "--depths", "16,100", "--json"}),
+                        2, "-c 101");
+}
+
+TEST_F(Cli, DoctorMeasuresAndRunUsesIt) {
+  const Json json = document(fathom({"doctor", "--json", "-t", "1"}));
+  const double gbps = json["summary"]["read_gbps"]["median"].get<double>();
+  EXPECT_GT(gbps, 0.1);
+  const auto expect_doctors_ceiling = [&] {
+    const Json run = document(
+        fathom({"run", model(), "-p", "a", "-n", "8", "--ignore-eos", "-t", "1", "--json"}));
+    EXPECT_EQ(run["summary"]["run"]["peak_gbps"].get<double>(), gbps);
+  };
+  expect_doctors_ceiling();
+  // bench and --profile take ceilings of their own and leave doctor's alone.
+  document(fathom({"bench", model(), "-p", "0", "-n", "4", "-r", "1", "-t", "1", "--json"}));
+  expect_doctors_ceiling();
+  document(fathom({"bench", model(), "--profile", "--depths", "8", "-t", "1", "--json"}));
+  expect_doctors_ceiling();
+  const Finished run = fathom({"run", model(), "-p", "a", "-n", "8", "--ignore-eos", "-t", "1"});
+  EXPECT_THAT(run.err, HasSubstr(fmt::format("% of the {:.1f} GB/s measured here", gbps)));
+  const Finished table = fathom({"doctor", "--no-bandwidth"});
+  EXPECT_THAT(table.out, AllOf(HasSubstr("CPU"), HasSubstr("remedy"), Not(HasSubstr("\x1b"))));
+}
+
+}  // namespace
+}  // namespace fathom::test

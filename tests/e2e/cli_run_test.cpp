@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// `run`: text on stdout and figures on stderr, prompts, sampling, and every way in which generation
+// ends.
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/cli_fixture.hpp"
+
+namespace fathom::test {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+TEST_F(Cli, RunPutsTextOnStdoutAndFiguresOnStderr) {
+  const Finished run = fathom({"run", model(), "-p", "Hello world", "-n", "16", "--ignore-eos"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(Not(IsEmpty()), EndsWith("\n"), Not(HasSubstr("tok/s")),
+                             Not(HasSubstr("Hello world"))));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("16 tokens"), HasSubstr("tok/s"), HasSubstr("ms/token"),
+                             HasSubstr("GB/s"), HasSubstr("logits "), Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(fathom({"run", model(), "-p", "Hello world", "-n", "1"}).err, HasSubstr("1 token;"));
+  const Finished quiet =
+      fathom({"run", model(), "-p", "Hello world", "-n", "16", "--ignore-eos", "-q"});
+  EXPECT_EQ(quiet.out, run.out) << "greedy text repeats";
+  EXPECT_THAT(quiet.err, IsEmpty());
+  const Finished echo =
+      fathom({"run", model(), "-p", "Hello world", "-n", "16", "--ignore-eos", "-q", "--echo"});
+  EXPECT_EQ(echo.out, "Hello world" + run.out);
+}
+
+TEST_F(Cli, ThePromptComesFromFlagFileOrStdin) {
+  const std::string file = folder_ / "prompt.txt";
+  std::ofstream(file) << "Some words";
+  const std::vector<std::string> tail{"-n", "8", "--ignore-eos", "-q"};
+  const auto with = [&](std::vector<std::string> prompt, const std::string& in = "") {
+    std::vector<std::string> arguments{"run", model()};
+    arguments.insert(arguments.end(), prompt.begin(), prompt.end());
+    arguments.insert(arguments.end(), tail.begin(), tail.end());
+    RunOptions options;
+    options.in = in;
+    const Finished run = fathom(arguments, options);
+    EXPECT_EQ(run.status, 0) << run.err;
+    return run.out;
+  };
+  const std::string expected = with({"-p", "Some words"});
+  EXPECT_EQ(with({"-f", file}), expected);
+  EXPECT_EQ(with({"-f", "-"}, "Some words"), expected);
+  EXPECT_EQ(with({"-p", "-"}, "Some words"), expected);
+  EXPECT_NE(with({"-p", "Other text"}), expected);
+}
+
+TEST_F(Cli, SamplingRepeatsByItsSeed) {
+  const auto text = [&](const std::string& seed) {
+    return fathom({"run",
+                   model(),
+                   "-p",
+                   "x",
+                   "-n",
+                   "24",
+                   "--ignore-eos",
+                   "-q",
+                   "--temp",
+                   "1",
+                   "--top-k",
+                   "50",
+                   "--top-p",
+                   "0.95",
+                   "--min-p",
+                   "0.01",
+                   "--repeat-penalty",
+                   "1.1",
+                   "--repeat-last-n",
+                   "-1",
+                   "-s",
+                   seed})
+        .out;
+  };
+  EXPECT_EQ(text("7"), text("7"));
+  EXPECT_NE(text("7"), text("8"));
+}
+
+TEST_F(Cli, LogitBiasForbidsAToken) {
+  const auto first_token = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"run", model(), "-p",           "x",
+                                       "-n",  "1",     "--ignore-eos", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return document(fathom(arguments))["summary"]["tokens"][0].get<int>();
+  };
+  const int best = first_token({});
+  EXPECT_NE(first_token({"--logit-bias", std::to_string(best) + "-inf"}), best);
+  EXPECT_EQ(first_token({"--logit-bias", "5+1000"}), 5);
+}
+
+TEST_F(Cli, APromptLongerThanTheContextIsAnError) {
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += "many words ";
+  const Finished run = fathom({"run", model(), "-p", words, "-c", "32", "-n", "4"});
+  expect_one_line_error(run, 2, "32");
+}
+
+TEST_F(Cli, GenerationEndsWhenTheContextIsFull) {
+  const Finished run = fathom({"run", model(), "-p", "a", "-c", "32", "--ignore-eos"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("context of 32 tokens is full"));
+}
+
+TEST_F(Cli, CtrlCStopsWith130AndFigures) {
+  RunOptions options;
+  options.interrupts = 1;
+  const Finished run =
+      fathom({"run", model(), "-p", "a", "--ignore-eos", "--backend", "reference"}, options);
+  EXPECT_EQ(run.status, 130) << run.err;
+  EXPECT_THAT(run.out, EndsWith("\n"));
+  EXPECT_THAT(run.err, HasSubstr("tokens"));
+}
+
+TEST_F(Cli, AClosedPipeEndsQuietly) {
+  RunOptions options;
+  options.close_stdout_early = true;
+  const Finished run =
+      fathom({"run", model(), "-p", "a", "--ignore-eos", "--backend", "reference"}, options);
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.err, IsEmpty());
+}
+
+}  // namespace
+}  // namespace fathom::test
