@@ -24,17 +24,6 @@ PURPOSE = re.compile(r'(//|#) ?[\w`]|r?"""\S')
 DIRECTIVE = re.compile(r"#(include|pragma|if|ifdef|ifndef|define)\b")
 TO_DO = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b(?!\(#\d+\))")
 # To be emptied: files that another change is rewriting.
-NO_PURPOSE_YET = {
-    "src/kernels/attn/attn_avx2.cpp",
-    "src/kernels/attn/attn_avx512.cpp",
-    "src/kernels/attn/attn_ref.cpp",
-    "src/kernels/attn/attn_scalar.cpp",
-    "src/kernels/attn/attn_tables.hpp",
-    "src/kernels/quant/linear_ref.cpp",
-    "src/kernels/quant/pack.cpp",
-}
-
-
 def sources(root: Path) -> list[Path]:
     found = [f for folder in SOURCE_FOLDERS for f in sorted((root / folder).rglob("*")) if f.is_file()]
     found += [root / "CMakeLists.txt", root / "Makefile"]
@@ -117,7 +106,7 @@ def check(root: Path) -> list[str]:
         lines = file.read_text(encoding="utf-8").splitlines()
         if not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:2]):
             problems.append(f"{path}:1: no SPDX line")
-        if file.name != "CMakeLists.txt" and not has_purpose(lines) and path.as_posix() not in NO_PURPOSE_YET:
+        if file.name != "CMakeLists.txt" and not has_purpose(lines):
             problems.append(f"{path}:2: no comment below the SPDX line that says what the file is for")
         for number, line in enumerate(lines, 1):
             if TO_DO.search(line):

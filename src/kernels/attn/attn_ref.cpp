@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Attention in double precision, straight from the formula: what all kernels are compared with.
 #include <algorithm>
 #include <cmath>
 #include <vector>

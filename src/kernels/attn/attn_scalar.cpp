@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The attention template without vector instructions: what every machine can run.
 #include "kernels/attn/attn_simd.hpp"
 #include "kernels/attn/attn_tables.hpp"
 #include "kernels/common/simd_scalar.hpp"

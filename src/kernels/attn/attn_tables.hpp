@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The attention functions of each instruction set, for the tables of cpu_kernels.cpp.
 #pragma once
 
 #include "kernels/common/cpu_kernels.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The reference product: rows are dequantised and summed in double precision.
 #include "kernels/quant/linear_ref.hpp"
 
 #include "base/error.hpp"

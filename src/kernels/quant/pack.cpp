@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// How each file format becomes a packed tile: one table row and one short function a format.
 #include "kernels/quant/pack.hpp"
 
 #include <algorithm>

@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed weights: 16 rows side by side, so that a vector lane is a row and every row folds its
 // blocks in order whatever the vector width. A matrix is [rows/16][cols/tile_elems] tiles; the last
-// group is padded with zero rows. Fields of a tile:
-//   codes    [bits][16 rows] 32-bit words for 32 values of a row; c[w] = the codes of values
-//   4w..4w+3,
-//            one a byte, and shifts that stay within the bytes:
-//              2 bits  W[g] = c[4g] | c[4g+1] << 2 | c[4g+2] << 4 | c[4g+3] << 6
-//              3 bits  W[i] = c[2i] | c[2i+1] << 3, the spare bits 6 and 7 hold c[6] and c[7]
-//              4 bits  W[w] = c[w] | c[w+4] << 4
-//              5 bits  W[i] = c[i], the spare bits 5 to 7 hold c[5], c[6] and c[7]
-//              6 bits  W[3h+i] = c[4h+i], the spare bits 6 and 7 hold c[4h+3]
-//              8 bits  W[w] = c[w]
-//   planes   [n][16 rows] bytes;  pairs  [n][16 rows] two bytes: scales;  halves  [16 rows] f16
+// group is padded with zero rows. A tile holds codes, halves ([16 rows] f16), and small scales as
+// planes ([n][16 rows] bytes) or pairs ([n][16 rows] two bytes).
 #pragma once
 
 #include <cstddef>
@@ -24,6 +15,15 @@ namespace fathom::quant {
 inline constexpr int kTileRows = 16;
 inline constexpr int kHalfBytes = 2 * kTileRows;
 inline constexpr int kPairBytes = 2 * kTileRows;
+
+// Codes: [bits][16 rows] 32-bit words for 32 values of a row. c[w] = the codes of values 4w..4w+3,
+// one a byte; shifts stay within the bytes.
+//   2 bits  W[g] = c[4g] | c[4g+1] << 2 | c[4g+2] << 4 | c[4g+3] << 6
+//   3 bits  W[i] = c[2i] | c[2i+1] << 3; the spare bits 6 and 7 hold c[6] and c[7]
+//   4 bits  W[w] = c[w] | c[w+4] << 4
+//   5 bits  W[i] = c[i]; the spare bits 5 to 7 hold c[5], c[6] and c[7]
+//   6 bits  W[3h+i] = c[4h+i]; the spare bits 6 and 7 hold c[4h+3]
+//   8 bits  W[w] = c[w]
 constexpr int code_bytes(int bits) { return bits * 4 * kTileRows; }  // of 32 values
 
 // The width of each format's codes, the offsets of the fields of its tile, and its size.
