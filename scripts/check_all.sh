@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # check_all.sh [item...]: the long checks, before a piece of work is called done. Goes on after a failure and writes
-# bench/results/checks/summary.json (which is committed) and one log per item below build/checks.
+# bench/results/checks/summary.json (which is committed; each item with the commit that it ran on) and one log per item
+# below build/checks.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
@@ -53,13 +54,14 @@ rows, out = sys.argv[1:]
 cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.machine())
 commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], capture_output=True,
                         text=True).stdout.strip()
-items = [dict(zip(("id", "verdict", "seconds", "closing_line"), line.rstrip("\n").split("\t"))) for line in open(rows)]
-for item in items:
-    item["seconds"] = int(item["seconds"])
+machine = {"cpu": cpu, "cores": os.cpu_count(), "system": platform.platform()}
+items = {item["id"]: item for item in json.load(open(out))["items"]} if os.path.exists(out) else {}
+for line in open(rows):  # an item that did not run now keeps its row, with its own commit
+    item = dict(zip(("id", "verdict", "seconds", "closing_line"), line.rstrip("\n").split("\t")))
+    items[item["id"]] = {**item, "seconds": int(item["seconds"]), "commit": commit, "date": time.strftime("%Y-%m-%d"),
+                         "machine": machine}
 with open(out, "w") as file:
-    json.dump({"commit": commit, "date": time.strftime("%Y-%m-%d"),
-               "machine": {"cpu": cpu, "cores": os.cpu_count(), "system": platform.platform()}, "items": items},
-              file, indent=1)
+    json.dump({"items": list(items.values())}, file, indent=1)
     file.write("\n")
 PY
 exit $failed
