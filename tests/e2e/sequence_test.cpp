@@ -7,13 +7,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <thread>
 
 #include "base/error.hpp"
 #include "engine/generate.hpp"
 #include "tests/support/allocation_counter.hpp"
+#include "tests/support/edited_gguf.hpp"
 #include "tests/support/engines.hpp"
+#include "tests/support/tiny_synth.hpp"
 
 namespace fathom::test {
 namespace {
@@ -198,6 +201,46 @@ TEST(Sequence, CancelWhileLogitsAreVisitedForgetsTheChunk) {
   EXPECT_EQ(last_shown, 27);
   EXPECT_EQ(sequence.size(), 20);
   EXPECT_EQ(engine->cache().length(0), 20);
+}
+
+// The f16 scale of one block of each quantised tensor in turn becomes NaN: sampling says so. Int8
+// codes must not hide it.
+TEST(Sequence, ANanScaleOfAWeightIsReported) {
+  int n_tensors = 0;
+  for (const auto& [shape, type] : {std::pair{"tiny-kquant", "q4_k_m"}, {"tiny-llama3", "q4_1"}}) {
+    const std::string source = tiny_synth(shape, type);
+    const gguf::File file = gguf::File::open(source);
+    for (const gguf::TensorInfo& tensor : file.tensors()) {
+      if (dtype_info(tensor.dtype()).block_elems == 1) continue;
+      const bool unused_row =
+          tensor.name == "token_embd.weight" && file.find_tensor("output.weight");
+      if (unused_row) continue;  // of a token that the text does not have
+      const int64_t block_bytes = dtype_info(tensor.dtype()).block_bytes;
+      const int64_t at = tensor.dtype() == DType::q6_k ? block_bytes - 2 : 0;
+      GgufEdit edit;
+      edit.change_tensors[std::string(tensor.name)] = [&](std::span<std::byte> data) {
+        const int64_t block = std::ssize(data) / block_bytes / 2;
+        constexpr uint16_t kNan = 0x7e00;
+        std::memcpy(data.data() + block * block_bytes + at, &kNan, sizeof kNan);
+      };
+      const EditedGguf edited(source, edit);
+      for (const Target& target : cpu_targets()) {
+        for (const KvType kv_type : {KvType::f16}) {
+          OpenOptions options = options_for(target);
+          options.n_ctx = 64;
+          options.kv_type = kv_type;
+          const auto engine = Engine::open(edited.path(), options);
+          engine::Sequence sequence(engine);
+          sequence.prefill(teacher_tokens(5, engine->info().vocab_size), LogitsMode::last);
+          EXPECT_THAT(error_of(ErrorCode::bad_file, [&] { sequence.sample({}, {}); }),
+                      HasSubstr("not finite"))
+              << tensor.name << " " << target.isa;
+        }
+      }
+      ++n_tensors;
+    }
+  }
+  EXPECT_GT(n_tensors, 20);
 }
 
 TEST(Sequence, AStepAllocatesNothing) {
