@@ -225,7 +225,7 @@ TEST(Sequence, ANanScaleOfAWeightIsReported) {
       };
       const EditedGguf edited(source, edit);
       for (const Target& target : cpu_targets()) {
-        for (const KvType kv_type : {KvType::f16}) {
+        for (const KvType kv_type : {KvType::f16, KvType::q8_0}) {
           OpenOptions options = options_for(target);
           options.n_ctx = 64;
           options.kv_type = kv_type;
@@ -234,7 +234,7 @@ TEST(Sequence, ANanScaleOfAWeightIsReported) {
           sequence.prefill(teacher_tokens(5, engine->info().vocab_size), LogitsMode::last);
           EXPECT_THAT(error_of(ErrorCode::bad_file, [&] { sequence.sample({}, {}); }),
                       HasSubstr("not finite"))
-              << tensor.name << " " << target.isa;
+              << tensor.name << " " << target.isa << ", cache " << static_cast<int>(kv_type);
         }
       }
       ++n_tensors;
