@@ -4,8 +4,9 @@
 set(FATHOM_FLAVOUR_LABELS memory threads cuda)
 # Address and undefined-behaviour sanitizers: whatever parses bytes or computes addresses.
 set(FATHOM_LABEL_memory "^fathom_(base|tensor|device|gguf|text|cache|kernels.*)_test$")
-# Thread sanitizer: whatever runs on more than one thread. Other tests join with LABEL threads.
-set(FATHOM_LABEL_threads "^fathom_(base|engine|kernels_.*)_test$")
+# Thread sanitizer: whatever runs on more than one thread. Other tests join with LABEL threads. Those of the products
+# (kernels_quant) and of sample, which take most time there, are of one thread.
+set(FATHOM_LABEL_threads "^fathom_(base|engine|kernels_(attn|embed|norm_.*|.*_proj_residual))_test$")
 # What the compile-only CUDA flavour builds and runs; its programs say LABEL cuda.
 set(FATHOM_LABEL_cuda "^fathom_.*_cuda_test$")
 

@@ -48,8 +48,11 @@ flavour_tsan() {
   # g++ 12's runtime cannot map its shadow under strong address randomisation; where it may be switched off, it is.
   local prefix=()
   ! setarch "$(uname -m)" -R true 2>/dev/null || prefix=(setarch "$(uname -m)" -R)
+  # Attention meets its threads in the same way whatever the cache's format: one format is enough for the two sweeps
+  # that take longest.
   TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1" "${prefix[@]}" \
-    "${BASH_SOURCE[0]}" --ctest cpu-tsan -L threads
+    "${BASH_SOURCE[0]}" --ctest cpu-tsan -L threads \
+    -E 'Attn\.(GroupsOfEverySize|BitsDependOnTheTokenIndexOnly)/(f32|bf16|q8_0)'
 }
 
 flavour_cuda() {

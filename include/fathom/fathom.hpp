@@ -78,7 +78,8 @@ class FATHOM_API Sequence {
   ~Sequence();  // frees its slot
 
   // Appends tokens. `all` needs a visitor; `last` leaves logits(). Error{usage} when they do not
-  // fit into n_ctx (nothing is appended then), Error{cancelled} between chunks.
+  // fit into n_ctx (nothing is appended then), Error{cancelled} within an op's time of the flag:
+  // the chunks done so far stay, the one that was running does not.
   void prefill(std::span<const int32_t> tokens, LogitsMode logits = LogitsMode::last,
                const LogitsVisitor& visitor = {}, const std::atomic<bool>* cancel = nullptr);
   // Appends one token.

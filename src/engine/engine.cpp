@@ -168,8 +168,9 @@ void Engine::describe(const OpenOptions& options) {
   info_.kv_type = options.kv_type;
 }
 
-void Engine::run(std::span<const StepRow> rows, std::span<const int32_t> out_rows) {
-  runner_->run(plan_, rows, out_rows, cache_->page_table(), cache_->max_pages());
+void Engine::run(std::span<const StepRow> rows, std::span<const int32_t> out_rows,
+                 const std::atomic<bool>* cancel) {
+  runner_->run(plan_, rows, out_rows, cache_->page_table(), cache_->max_pages(), cancel);
   rows_since_drop_ += static_cast<int64_t>(rows.size());
   if (rows_since_drop_ >= kRowsPerDrop && !backend_->keeps_file_layout) {
     weights_->drop_embedding_pages();

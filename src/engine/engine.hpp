@@ -35,7 +35,8 @@ class Engine {
   StepRunner& runner() { return *runner_; }
 
   // One step over the cache; keeps the embedding's mapped pages few.
-  void run(std::span<const StepRow> rows, std::span<const int32_t> out_rows);
+  void run(std::span<const StepRow> rows, std::span<const int32_t> out_rows,
+           const std::atomic<bool>* cancel = nullptr);
 
   Cost step_cost(int64_t n_past, int64_t n_rows, int64_t n_out) const;
 

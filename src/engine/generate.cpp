@@ -4,7 +4,9 @@
 
 #include <limits>
 
-#include "engine/run_control.hpp"
+#include "base/cancel.hpp"
+#include "base/error.hpp"
+#include "engine/loop_clock.hpp"
 #include "text/detokenizer.hpp"
 #include "text/stop_matcher.hpp"
 

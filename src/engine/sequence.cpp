@@ -5,10 +5,11 @@
 
 #include <algorithm>
 
+#include "base/cancel.hpp"
 #include "base/error.hpp"
 #include "base/finite.hpp"
 #include "engine/logits_hash.hpp"
-#include "engine/run_control.hpp"
+#include "engine/loop_clock.hpp"
 
 namespace fathom::engine {
 
@@ -43,15 +44,16 @@ void Sequence::prefill(std::span<const int32_t> tokens, LogitsMode mode,
   const int64_t total = static_cast<int64_t>(tokens.size());
   engine_->cache().append(slot_, total);
   logits_row_ = -1;
+  int64_t done = 0;
   try {
-    for (int64_t done = 0; done < total;) {
+    while (done < total) {
       stop_if_cancelled(cancel);
       const int64_t n = std::min(engine_->limits().max_rows, total - done);
       const bool newest = done + n == total;
       const int32_t last_row = static_cast<int32_t>(n - 1);
       const bool wants_last = mode == LogitsMode::last && newest;
-      prefill_chunk(tokens.subspan(done, n), {&last_row, wants_last ? 1u : 0u});
-      if (mode == LogitsMode::all) visit_logits(n, visitor);
+      prefill_chunk(tokens.subspan(done, n), {&last_row, wants_last ? 1u : 0u}, cancel);
+      if (mode == LogitsMode::all) visit_logits(n, visitor, cancel);
       if (wants_last) {
         logits_row_ = 0;
         logits_epoch_ = engine_->runner().epoch();
@@ -60,31 +62,33 @@ void Sequence::prefill(std::span<const int32_t> tokens, LogitsMode mode,
       if (progress) progress(done, total);
     }
   } catch (...) {
-    engine_->cache().truncate(slot_, size());
+    truncate(before + done);  // a chunk counts once all of it is done
     throw;
   }
   stats_.prompt_tokens += size() - before;
   stats_.prefill_s += seconds_since(start);
 }
 
-void Sequence::prefill_chunk(std::span<const int32_t> chunk, std::span<const int32_t> out_rows) {
+void Sequence::prefill_chunk(std::span<const int32_t> chunk, std::span<const int32_t> out_rows,
+                             const std::atomic<bool>* cancel) {
   rows_.clear();
   for (const int32_t token : chunk) {
     const int64_t pos = size() + static_cast<int64_t>(rows_.size());
     rows_.push_back({token, static_cast<int32_t>(pos), slot_});
   }
-  engine_->run(rows_, out_rows);
+  engine_->run(rows_, out_rows, cancel);
   tokens_.insert(tokens_.end(), chunk.begin(), chunk.end());
 }
 
-void Sequence::visit_logits(int64_t n_rows, const LogitsVisitor& visitor) {
+void Sequence::visit_logits(int64_t n_rows, const LogitsVisitor& visitor,
+                            const std::atomic<bool>* cancel) {
   StepRunner& runner = engine_->runner();
   const int64_t first_position = size() - n_rows;
   for (int64_t begin = 0; begin < n_rows; begin += engine_->limits().max_out) {
     const int64_t n = std::min(engine_->limits().max_out, n_rows - begin);
     out_rows_.clear();
     for (int64_t i = 0; i < n; ++i) out_rows_.push_back(static_cast<int32_t>(begin + i));
-    runner.run_head(engine_->plan(), out_rows_);
+    runner.run_head(engine_->plan(), out_rows_, cancel);
     const std::span<const float> first = runner.logits(0);
     visitor(first_position + begin, {first.data(), first.size() * static_cast<size_t>(n)});
   }

@@ -37,8 +37,9 @@ class Sequence {
  private:
   friend class DecodeBatch;
   void require_tokens(std::span<const int32_t> tokens) const;
-  void prefill_chunk(std::span<const int32_t> chunk, std::span<const int32_t> out_rows);
-  void visit_logits(int64_t n_rows, const LogitsVisitor& visitor);
+  void prefill_chunk(std::span<const int32_t> chunk, std::span<const int32_t> out_rows,
+                     const std::atomic<bool>* cancel);
+  void visit_logits(int64_t n_rows, const LogitsVisitor& visitor, const std::atomic<bool>* cancel);
 
   std::shared_ptr<Engine> engine_;
   int slot_;

@@ -85,7 +85,7 @@ void StepRunner::set_out_rows(std::span<const int32_t> out_rows) {
 
 void StepRunner::run(const StepPlan& plan, std::span<const StepRow> rows,
                      std::span<const int32_t> out_rows, const int32_t* page_table,
-                     int32_t max_pages) {
+                     int32_t max_pages, const std::atomic<bool>* cancel) {
   const int64_t n_rows = static_cast<int64_t>(rows.size());
   FATHOM_CHECK(n_rows >= 1 && n_rows <= config_.limits.max_rows, "a step has 1 to max_rows rows");
   int32_t* host_pos = host_.data() + n_rows;
@@ -114,12 +114,13 @@ void StepRunner::run(const StepPlan& plan, std::span<const StepRow> rows,
             .page_table = page_table};
   set_out_rows(out_rows);
   ++epoch_;
-  decode_step({exec_, *config_.backend->ops, plan, buffers_, state_, shape_});
+  decode_step({exec_, *config_.backend->ops, plan, buffers_, state_, shape_, cancel});
 }
 
-void StepRunner::run_head(const StepPlan& plan, std::span<const int32_t> out_rows) {
+void StepRunner::run_head(const StepPlan& plan, std::span<const int32_t> out_rows,
+                          const std::atomic<bool>* cancel) {
   set_out_rows(out_rows);
-  head_step({exec_, *config_.backend->ops, plan, buffers_, state_, shape_});
+  head_step({exec_, *config_.backend->ops, plan, buffers_, state_, shape_, cancel});
 }
 
 int32_t StepRunner::sample(const StepPlan& plan, const SampleArgs& args) {

@@ -3,6 +3,7 @@
 // it. Everything is allocated once; a step allocates nothing.
 #pragma once
 
+#include <atomic>
 #include <span>
 #include <vector>
 
@@ -32,10 +33,12 @@ class StepRunner {
 
   // Runs rows through the model. `out_rows` are the indices of those whose logits are wanted,
   // ascending, at most limits.max_out. Rows of one slot stand together in ascending position.
+  // `cancel` is looked at before each op; Error{cancelled} leaves the rows' cache entries void.
   void run(const StepPlan& plan, std::span<const StepRow> rows, std::span<const int32_t> out_rows,
-           const int32_t* page_table, int32_t max_pages);
+           const int32_t* page_table, int32_t max_pages, const std::atomic<bool>* cancel = nullptr);
   // Logits of other rows of that step.
-  void run_head(const StepPlan& plan, std::span<const int32_t> out_rows);
+  void run_head(const StepPlan& plan, std::span<const int32_t> out_rows,
+                const std::atomic<bool>* cancel = nullptr);
   int32_t sample(const StepPlan& plan, const SampleArgs& args);
 
   std::span<const float> logits(int64_t row) const;

@@ -3,9 +3,11 @@
 // each op, fixed when the model is loaded.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <vector>
 
+#include "base/cancel.hpp"
 #include "kernels/op_table.hpp"
 #include "model/model_config.hpp"
 #include "model/weights.hpp"
@@ -59,12 +61,15 @@ struct StepContext {
   const StepBuffers& buffers;
   const StepState& state;
   const StepShape& shape;
+  const std::atomic<bool>* cancel = nullptr;
 };
 
-// Runs one op inside its scope.
+// Runs one op inside its scope. Throws Error{cancelled} instead once the step's flag is set: what
+// the step has written until then is void.
 template <class Args>
 void run_op(const StepContext& step, void (*op)(ExecContext&, const Args&), const char* name,
             int layer, const Args& args) {
+  stop_if_cancelled(step.cancel);
   const OpScope scope(step.exec.sink, {name, layer},
                       step.exec.sink ? cost(args.s, step.shape) : Cost{});
   op(step.exec, args);

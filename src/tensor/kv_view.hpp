@@ -8,6 +8,12 @@
 //   V tile [16 tokens][head_dim]: an output is one multiply-add per token, with dims in lanes
 //
 // q8_0 stores int8 codes in this order, then f16 scales [head_dim/32][16 tokens], K and V alike.
+//
+// Of 32 values x of q8_0 the scale is f16(max|x| / 127) and a code the nearest to x / scale,
+// rint(x * (1 / scale)) in f32, within -127..127: nearest for the scale as stored. (ggml takes
+// 1 / scale before the rounding to f16, which adds up to 127 * 2^-11 of a step, and far more where
+// the f16 is subnormal.) A scale of zero has codes of zero; a block with a value that is not
+// finite, or too large for the scale, has the scale NaN (0x7e00) and codes of zero.
 #pragma once
 
 #include <cstddef>

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/utf8.hpp"
 #include "text/byte_alphabet.hpp"
+#include "text/unicode.hpp"
 
 namespace fathom::text {
 namespace {
@@ -140,6 +141,22 @@ void BpeEncoder::encode_word(std::string_view word, size_t offset, SymbolMerger&
 
 void BpeEncoder::encode(std::string_view text, size_t begin, size_t end,
                         std::vector<TokenSpan>& out) const {
+  const std::string_view input = text.substr(begin, end - begin);
+  if (is_valid_utf8(input)) {
+    encode_words(text, begin, end, out);
+    return;
+  }
+  const RepairedText repaired = repair_utf8(input);
+  const size_t first = out.size();
+  encode_words(repaired.text, 0, repaired.text.size(), out);
+  for (size_t i = first; i < out.size(); ++i) {
+    out[i].begin = begin + repaired.offsets[out[i].begin];
+    out[i].end = begin + repaired.offsets[out[i].end];
+  }
+}
+
+void BpeEncoder::encode_words(std::string_view text, size_t begin, size_t end,
+                              std::vector<TokenSpan>& out) const {
   // Where in the text and in the output a word was last seen.
   struct Seen {
     uint32_t offset, n_bytes;

@@ -19,7 +19,8 @@ class BpeEncoder {
   BpeEncoder(const Vocabulary& vocabulary, const std::vector<std::string_view>& merges,
              const PreTokenizer& pre_tokenizer);
 
-  // Appends the tokens of text[begin, end); their offsets count from the start of `text`.
+  // Appends the tokens of text[begin, end); their offsets count from the start of `text`. Broken
+  // UTF-8 is encoded as repair_utf8() reads it; the last token of a character takes its bytes.
   void encode(std::string_view text, size_t begin, size_t end, std::vector<TokenSpan>& out) const;
 
  private:
@@ -29,6 +30,8 @@ class BpeEncoder {
   };
   void add_batch(const std::vector<std::string_view>& merges, size_t first, size_t n);
   void insert(const Slot& added, std::string_view text);
+  void encode_words(std::string_view text, size_t begin, size_t end,
+                    std::vector<TokenSpan>& out) const;
   Merge find(int32_t left, int32_t right) const;
   void encode_word(std::string_view word, size_t offset, SymbolMerger& merger,
                    std::vector<TokenSpan>& out) const;

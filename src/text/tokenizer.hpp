@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text to token ids and back, for byte-level BPE ("gpt2") and SentencePiece ("llama")
-// vocabularies. Text is a string of arbitrary bytes: NUL and invalid UTF-8 are encoded byte by
-// byte and come back unchanged (SentencePiece writes a space for U+2581, its own mark), except for
-// bytes that the vocabulary has no token for: those are left out, see has_byte().
+// vocabularies. Text is a string of arbitrary bytes. It comes back unchanged, NUL as well, but for:
+// bytes that the vocabulary has no token for, which are left out, see has_byte(); invalid UTF-8 in
+// byte-level BPE, which is read with U+FFFD in its place, as llama.cpp does, see repair_utf8() (in
+// SentencePiece it is byte tokens); U+2581, SentencePiece's own mark, which becomes a space.
 #pragma once
 
 #include <cstdint>

@@ -26,6 +26,32 @@ uint8_t class_of(uint32_t code_point) {
   return kOther;
 }
 
+constexpr uint32_t kReplacement = 0xFFFD;
+
+bool is_surrogate(std::string_view text, size_t pos) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[pos + i]); };
+  return pos + 3 <= text.size() && byte(0) == 0xED && byte(1) >= 0xA0 && byte(1) <= 0xBF &&
+         (byte(2) & 0xC0) == 0x80;
+}
+
+// One character by its lead byte and the number of its continuation bytes alone: overlong forms
+// and surrogates pass. {kReplacement, 1} where there is none.
+Char decode_lenient(std::string_view text, size_t pos) {
+  constexpr Char kBroken{kReplacement, 1, kOther};
+  const auto lead = static_cast<uint8_t>(text[pos]);
+  if (lead < 0x80) return {lead, 1, kOther};
+  const int length = lead < 0xC0 || lead >= 0xF8 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  if (length == 0 || pos + length > text.size()) return kBroken;
+  uint32_t code_point = lead & (0x7F >> length);
+  for (int i = 1; i < length; ++i) {
+    const auto byte = static_cast<uint8_t>(text[pos + i]);
+    if ((byte & 0xC0) != 0x80) return kBroken;
+    code_point = code_point << 6 | (byte & 0x3F);
+  }
+  if (code_point > 0x10FFFF) return kBroken;
+  return {code_point, static_cast<uint8_t>(length), kOther};
+}
+
 }  // namespace
 
 const uint8_t kAsciiClass[128] = {
@@ -60,11 +86,27 @@ int utf8_length(std::string_view text, size_t pos) {
 
 Char decode_slow(std::string_view text, size_t pos) {
   const int length = utf8_length(text, pos);
-  if (length == 0) return {kNoCodePoint, 1, kOther};
+  if (length == 0) {
+    return {kNoCodePoint, static_cast<uint8_t>(is_surrogate(text, pos) ? 3 : 1), kOther};
+  }
   const auto byte = [&](int i) { return static_cast<uint8_t>(text[pos + i]); };
   uint32_t code_point = length == 1 ? byte(0) : byte(0) & (0x7F >> length);
   for (int i = 1; i < length; ++i) code_point = code_point << 6 | (byte(i) & 0x3F);
   return {code_point, static_cast<uint8_t>(length), class_of(code_point)};
+}
+
+RepairedText repair_utf8(std::string_view input) {
+  RepairedText out;
+  out.text.reserve(input.size());
+  out.offsets.reserve(input.size() + 1);
+  for (size_t pos = 0; pos < input.size();) {
+    const Char c = decode_lenient(input, pos);
+    append_utf8(c.code_point, out.text);
+    out.offsets.resize(out.text.size(), static_cast<uint32_t>(pos));
+    pos += c.n_bytes;
+  }
+  out.offsets.push_back(static_cast<uint32_t>(input.size()));
+  return out;
 }
 
 void append_utf8(uint32_t code_point, std::string& out) {

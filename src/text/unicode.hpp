@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One character of a byte string with its class, as the pre-tokenizers see it. A byte that starts
-// no well-formed UTF-8 sequence is a character of its own, of class `other`.
+// no well-formed UTF-8 sequence is a character of its own, of class `other`; so is a surrogate.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fathom::text {
 
@@ -49,6 +50,17 @@ inline size_t skip(std::string_view text, size_t pos, int classes) {
   for (Char c = char_at(text, pos); c.is(classes); c = char_at(text, pos)) pos += c.n_bytes;
   return pos;
 }
+
+// A text as byte-level BPE reads it: llama.cpp's decoder, so that the ids are those of the peer.
+// A byte that starts no sequence becomes U+FFFD (one for each byte of a truncated sequence); what
+// has the right number of continuation bytes is decoded and written again in its shortest form, a
+// surrogate as it stands. Past U+10FFFF, where llama.cpp gives up, each byte is U+FFFD as well.
+struct RepairedText {
+  std::string text;
+  std::vector<uint32_t>
+      offsets;  // [text.size() + 1] where each byte's character began in the input
+};
+RepairedText repair_utf8(std::string_view input);
 
 // REQUIRES: a code point below 0x110000.
 void append_utf8(uint32_t code_point, std::string& out);

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "fathom/error.hpp"
-#include "tests/support/engines.hpp"
+#include "tests/support/invariance.hpp"
 #include "tests/support/tiny_synth.hpp"
 
 namespace fathom::test {
@@ -24,22 +24,17 @@ constexpr SynthModel kModels[] = {{"tiny-kquant", "q4_k_m"},
                                   {"tiny-qwen2", "q8_0"},
                                   {"tiny-qwen3", "f16"}};
 
-using Hashes = std::vector<uint64_t>;
-
 std::vector<int32_t> teacher(const engine::Engine& engine, int64_t n = kTokens) {
   return teacher_tokens(n, engine.info().vocab_size);
 }
 
 Hashes prefill_all(const std::string& path, const OpenOptions& options) {
   const auto engine = engine::Engine::open(path, options);
-  engine::Sequence sequence(engine);
-  return prefill_hashes(sequence, teacher(*engine));
+  return test::prefill_all(path, options, teacher(*engine));
 }
-
 Hashes decode_all(const std::string& path, const OpenOptions& options) {
   const auto engine = engine::Engine::open(path, options);
-  engine::Sequence sequence(engine);
-  return decode_hashes(sequence, teacher(*engine));
+  return test::decode_all(path, options, teacher(*engine));
 }
 
 class Invariance : public testing::TestWithParam<std::tuple<SynthModel, Target>> {
@@ -100,27 +95,13 @@ TEST_P(Invariance, Pages) {
   }
 }
 
-// Three sequences in every step; the watched one sits in each place in turn, its mates are deeper,
-// shallower, and of other tokens. Pages of 16 make their pages interleave.
 TEST_P(Invariance, BatchPosition) {
   constexpr int64_t kSteps = 64;
-  options_.max_sequences = 3;
-  options_.page_tokens = 16;
   const Hashes first(expected().begin(), expected().begin() + kSteps);
   const auto engine = engine::Engine::open(path_, options_);
   const std::vector<int32_t> tokens = teacher(*engine, kSteps);
   for (int place = 0; place < 3; ++place) {
-    engine::Sequence watched(engine), deep(engine), shallow(engine);
-    deep.prefill(teacher_tokens(70, engine->info().vocab_size), LogitsMode::skip);
-    Hashes found;
-    for (int64_t i = 0; i < kSteps; ++i) {
-      std::vector<engine::DecodeBatch::Entry> batch{{&deep, tokens[kSteps - 1 - i]},
-                                                    {&shallow, tokens[i / 2]}};
-      batch.insert(batch.begin() + place, {&watched, tokens[i]});
-      engine::DecodeBatch::step(*engine, batch, LogitsMode::last);
-      found.push_back(engine::logits_hash(watched.logits()));
-    }
-    EXPECT_EQ(found, first) << "place " << place;
+    EXPECT_EQ(batch_all(path_, options_, tokens, place), first) << "place " << place;
   }
 }
 

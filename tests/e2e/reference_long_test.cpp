@@ -4,39 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
 #include "tests/support/divergence.hpp"
+#include "tests/support/smollm2.hpp"
 
 namespace fathom::test {
 namespace {
 
 constexpr int64_t kTokens = 512;
-constexpr char kText[] = "/usr/share/common-licenses/GPL-3";
 
-class SmolLM2 : public testing::Test {
+class SmolLM2 : public SmolLM2Test {
  protected:
-  void SetUp() override {
-    std::string output;
-    FILE* pipe = popen(FATHOM_SOURCE_DIR "/scripts/get_model.sh smollm2-135m 2>&1", "r");
-    ASSERT_NE(pipe, nullptr);
-    char buffer[512];
-    while (fgets(buffer, sizeof buffer, pipe)) output += buffer;
-    const bool ok = pclose(pipe) == 0;
-    while (!output.empty() && output.back() == '\n') output.pop_back();
-    if (!ok) GTEST_SKIP() << output;
-    path_ = output.substr(output.find_last_of('\n') + 1);
-    std::ifstream file(kText);
-    if (!file) GTEST_SKIP() << kText << " is not on this machine";
-    std::ostringstream text;
-    text << file.rdbuf();
-    const auto engine = engine::Engine::open(path_, options({"cpu", ""}, ActivationType::int8));
-    vocab_size_ = static_cast<size_t>(engine->info().vocab_size);
-    tokens_ = engine->tokenizer().encode(text.str(), {});
-    ASSERT_GE(std::ssize(tokens_), kTokens);
-    tokens_.resize(kTokens);
-  }
+  void SetUp() override { find_model_and_text(kTokens); }
   static OpenOptions options(const Target& target, ActivationType activations) {
     OpenOptions out;
     out.backend = target.backend;
@@ -49,10 +28,6 @@ class SmolLM2 : public testing::Test {
   std::vector<float> logits(const Target& target, ActivationType activations) const {
     return all_logits(path_, options(target, activations), tokens_);
   }
-
-  std::string path_;
-  std::vector<int32_t> tokens_;
-  size_t vocab_size_ = 0;
 };
 
 TEST_F(SmolLM2, EqualsTheReferenceOnRealText) {

@@ -7,12 +7,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <functional>
 #include <thread>
 
 #include "base/error.hpp"
 #include "engine/generate.hpp"
 #include "tests/support/allocation_counter.hpp"
+#include "tests/support/edited_gguf.hpp"
 #include "tests/support/engines.hpp"
+#include "tests/support/sanitizer.hpp"
+#include "tests/support/tiny_synth.hpp"
 
 namespace fathom::test {
 namespace {
@@ -115,6 +120,130 @@ TEST(Sequence, CancelStopsBetweenChunksAndKeepsWhatWasDone) {
   EXPECT_EQ(engine->cache().length(0), 8);
   sequence.step(1);
   EXPECT_EQ(sequence.size(), 9);
+}
+
+// Calls at_op(n) before the n-th op, counted from 1.
+struct CountingSink : OpScopeSink {
+  explicit CountingSink(std::function<void(int)> callback) : at_op(std::move(callback)) {}
+  void begin(const OpTag&, const Cost&) override { at_op(++n_ops); }
+  void end() override {}
+  std::function<void(int)> at_op;
+  int n_ops = 0;
+};
+
+// The logits after `tokens` when a cancelled prefill came before them.
+TEST(Sequence, CancelReachesIntoAChunk) {
+  const auto tokens = teacher_tokens(30, 260);
+  const auto first = std::span(tokens).first(10), second = std::span(tokens).subspan(10);
+  for (const int page_tokens : {0, 16}) {
+    OpenOptions options = options_for(best_cpu());
+    options.page_tokens = page_tokens;
+    const auto engine = open_tiny("llama_plain", options);
+    engine::Sequence whole(engine);
+    whole.prefill(first, LogitsMode::skip);
+    whole.prefill(second, LogitsMode::last);
+    const uint64_t expected = engine::logits_hash(whole.logits());
+    whole.truncate(0);
+    // A step is embed, five ops a layer and the head; 3 stops inside the first layer.
+    for (const int stop_at : {1, 3, 2 + 5}) {
+      whole.truncate(0);
+      whole.prefill(first, LogitsMode::skip);
+      std::atomic<bool> cancel{false};
+      CountingSink sink([&](int n) { cancel = n >= stop_at; });
+      engine->runner().set_sink(&sink);
+      error_of(ErrorCode::cancelled, [&] { whole.prefill(second, LogitsMode::last, {}, &cancel); });
+      engine->runner().set_sink(nullptr);
+      EXPECT_EQ(sink.n_ops, stop_at);
+      EXPECT_EQ(whole.size(), 10);
+      EXPECT_EQ(engine->cache().length(0), 10);
+      EXPECT_TRUE(whole.logits().empty());
+      whole.prefill(second, LogitsMode::last);
+      EXPECT_EQ(engine::logits_hash(whole.logits()), expected);
+    }
+  }
+}
+
+TEST(Sequence, CancelFromAnotherThreadEndsTheChunk) {
+  const auto engine = open_tiny();
+  engine::Sequence sequence(engine);
+  std::atomic<bool> cancel{false}, started{false};
+  std::thread canceller([&] {
+    while (!started) std::this_thread::yield();
+    cancel = true;
+  });
+  CountingSink sink([&](int) {
+    started = true;
+    while (!cancel) std::this_thread::yield();
+  });
+  engine->runner().set_sink(&sink);
+  error_of(ErrorCode::cancelled,
+           [&] { sequence.prefill(teacher_tokens(40, 260), LogitsMode::last, {}, &cancel); });
+  engine->runner().set_sink(nullptr);
+  canceller.join();
+  EXPECT_EQ(sink.n_ops, 1);
+  EXPECT_EQ(sequence.size(), 0);
+}
+
+// Logits of all rows are made a few at a time: a chunk not wholly shown is not kept.
+TEST(Sequence, CancelWhileLogitsAreVisitedForgetsTheChunk) {
+  OpenOptions options = options_for(best_cpu());
+  options.n_ubatch = 20;
+  options.max_logits_rows = 4;
+  const auto engine = open_tiny("llama_plain", options);
+  engine::Sequence sequence(engine);
+  std::atomic<bool> cancel{false};
+  int64_t last_shown = -1;
+  const auto visitor = [&](int64_t position, std::span<const float> rows) {
+    last_shown = position + static_cast<int64_t>(rows.size()) / 260 - 1;
+    cancel = last_shown >= 25;
+  };
+  error_of(ErrorCode::cancelled,
+           [&] { sequence.prefill(teacher_tokens(40, 260), LogitsMode::all, visitor, &cancel); });
+  EXPECT_EQ(last_shown, 27);
+  EXPECT_EQ(sequence.size(), 20);
+  EXPECT_EQ(engine->cache().length(0), 20);
+}
+
+// The f16 scale of one block of each quantised tensor in turn becomes NaN: sampling says so. Int8
+// codes must not hide it.
+TEST(Sequence, ANanScaleOfAWeightIsReported) {
+  int n_tensors = 0;
+  std::vector<Target> targets = cpu_targets();
+  if (kThreadSanitizer) targets.resize(1);
+  for (const auto& [shape, type] : {std::pair{"tiny-kquant", "q4_k_m"}, {"tiny-llama3", "q4_1"}}) {
+    const std::string source = tiny_synth(shape, type);
+    const gguf::File file = gguf::File::open(source);
+    for (const gguf::TensorInfo& tensor : file.tensors()) {
+      if (dtype_info(tensor.dtype()).block_elems == 1) continue;
+      const bool unused_row =
+          tensor.name == "token_embd.weight" && file.find_tensor("output.weight");
+      if (unused_row) continue;  // of a token that the text does not have
+      const int64_t block_bytes = dtype_info(tensor.dtype()).block_bytes;
+      const int64_t at = tensor.dtype() == DType::q6_k ? block_bytes - 2 : 0;
+      GgufEdit edit;
+      edit.change_tensors[std::string(tensor.name)] = [&](std::span<std::byte> data) {
+        const int64_t block = std::ssize(data) / block_bytes / 2;
+        constexpr uint16_t kNan = 0x7e00;
+        std::memcpy(data.data() + block * block_bytes + at, &kNan, sizeof kNan);
+      };
+      const EditedGguf edited(source, edit);
+      for (const Target& target : targets) {
+        for (const KvType kv_type : {KvType::f16, KvType::q8_0}) {
+          OpenOptions options = options_for(target);
+          options.n_ctx = 64;
+          options.kv_type = kv_type;
+          const auto engine = Engine::open(edited.path(), options);
+          engine::Sequence sequence(engine);
+          sequence.prefill(teacher_tokens(5, engine->info().vocab_size), LogitsMode::last);
+          EXPECT_THAT(error_of(ErrorCode::bad_file, [&] { sequence.sample({}, {}); }),
+                      HasSubstr("not finite"))
+              << tensor.name << " " << target.isa << ", cache " << static_cast<int>(kv_type);
+        }
+      }
+      ++n_tensors;
+    }
+  }
+  EXPECT_GT(n_tensors, 20);
 }
 
 TEST(Sequence, AStepAllocatesNothing) {

@@ -139,6 +139,46 @@ INSTANTIATE_TEST_SUITE_P(All, VocabVectors,
                                          "llama-spm", "phi-3"),
                          test_name);
 
+// Broken UTF-8: the ids that llama-tokenize of llama.cpp (the release of the vectors) gives.
+TEST(VocabBrokenUtf8, IdsEqual) {
+  if (vectors().folder.empty()) GTEST_SKIP() << "no test vectors: " << vectors().problem;
+  struct Case {
+    std::string_view text;
+    std::vector<int32_t> gpt2, llama_bpe;
+  };
+  const Case cases[] = {
+      {"a\xFF"
+       "b",
+       {64, 4210, 65},
+       {64, 5809, 65}},
+      {"caf\xC3", {66, 1878, 4210}, {69896, 5809}},
+      {"\xE4\xB8x", {6353, 87}, {10178, 87}},
+      {"\xF0\x9F\xA6 z", {48585, 1976}, {58432, 1167}},
+      {"\x80\x80"
+       "ab",
+       {6353, 397},
+       {10178, 370}},
+      {"x\xC0\xAFy", {87, 14, 88}, {87, 27589}},
+      {"\xED\xA0\x80"
+       "abc",
+       {169, 254, 222, 39305},
+       {169, 64319, 13997}},
+      {"\u4E2D\xFF\u4E2D", {40792, 4210, 40792}, {16325, 5809, 16325}},
+      {"a \xFF\xFE b", {64, 220, 6353, 275}, {64, 220, 10178, 293}},
+      {"\xE2 a", {4210, 257}, {5809, 264}},
+      {"\xF8\x88\x80\x80\x80", {12100, 4210}, {24378, 5809}},
+      {"\xF0\x80\x80\x80", {188}, {188}},
+  };
+  const OpenVocab gpt2(vectors().folder + "/ggml-vocab-gpt-2.gguf");
+  const OpenVocab llama_bpe(vectors().folder + "/ggml-vocab-llama-bpe.gguf");
+  for (const Case& c : cases) {
+    const text::EncodeOptions plain{.add_special = false};
+    EXPECT_EQ(gpt2.tokenizer.encode(c.text, plain), c.gpt2) << testing::PrintToString(c.text);
+    EXPECT_EQ(llama_bpe.tokenizer.encode(c.text, plain), c.llama_bpe)
+        << testing::PrintToString(c.text);
+  }
+}
+
 class VocabFiles : public VocabVectors {};
 
 // No name for the pre-tokenizer, or another kind of tokenizer: refused, never guessed.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct GgufEdit {
   std::function<void(gguf::Writer&)> add_keys;  // of keys removed above, or new ones
   std::set<std::string> without_tensors;
   std::map<std::string, std::vector<uint64_t>> add_tensors;  // F32 zeros; replaces one of that name
+  std::map<std::string, std::function<void(std::span<std::byte>)>> change_tensors{};  // their bytes
 };
 
 // The file lives as long as this.
@@ -46,7 +48,17 @@ class EditedGguf {
     }
     for (const auto& [name, dims] : edit.add_tensors) writer.add_tensor(name, DType::f32, dims);
     writer.begin(path_);
-    for (const gguf::TensorInfo* tensor : kept) writer.write(file.data(*tensor));
+    for (const gguf::TensorInfo* tensor : kept) {
+      const auto change = edit.change_tensors.find(std::string(tensor->name));
+      if (change == edit.change_tensors.end()) {
+        writer.write(file.data(*tensor));
+        continue;
+      }
+      const auto data = file.data(*tensor);
+      std::vector<std::byte> changed(data.begin(), data.end());
+      change->second(changed);
+      writer.write(changed);
+    }
     for (const auto& [name, dims] : edit.add_tensors) {
       uint64_t n = 4;
       for (const uint64_t dim : dims) n *= dim;

@@ -9,7 +9,7 @@ namespace fathom {
 inline constexpr int kActBlockElems = 32;
 
 struct alignas(64) ActBlock {
-  float d;                // value = d * q, d = max|x| / 127
+  float d;                // value = d * q, d = max|x| / 127; NaN if a value is not finite
   float d_sum;            // d * (sum of q), for formats with a minimum
   int32_t minus_sum;      // -(sum of q), for formats with an offset
   int32_t minus_half[2];  // -(sums of q[0..16) and q[16..32)), for formats with two scales a block

@@ -2,7 +2,9 @@
 // Normalisation, activation quantisation and the small vector loops, for any instruction set.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "kernels/common/cpu_kernels.hpp"
 #include "kernels/common/vector_math.hpp"
@@ -33,16 +35,25 @@ struct Elementwise {
     for (; i < n; ++i) out[i] = x[i] * scale * weight[i];
   }
 
+  // A block with a NaN or an infinity becomes d = d_sum = NaN with codes of 0, so that every
+  // product with it is NaN.
   static void quantize(const float* x, int64_t n, ActBlock* out) {
     constexpr int kVectors = kActBlockElems / V::kLanes;
     for (int64_t b = 0; b < n / kActBlockElems; ++b, ++out, x += kActBlockElems) {
       F v[kVectors];
-      F largest = V::set1(0.0f);
+      // As integers the bits of |x| have the order of the values, with NaN above infinity; a
+      // maximum of floats would lose NaN.
+      auto largest = V::set1_i32(0);
       for (int i = 0; i < kVectors; ++i) {
         v[i] = V::load(x + i * V::kLanes);
-        largest = V::max(largest, V::abs(v[i]));
+        largest = V::max_i32(largest, V::as_i32(V::abs(v[i])));
       }
-      const float amax = V::max_of(largest);
+      const float amax = std::bit_cast<float>(V::max_of_i32(largest));
+      if (!(amax <= std::numeric_limits<float>::max())) {
+        *out = {};
+        out->d = out->d_sum = std::numeric_limits<float>::quiet_NaN();
+        continue;
+      }
       const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
       out->d = amax / 127.0f;
       typename V::I codes[kVectors];

@@ -53,13 +53,20 @@ void store_q8_0(const Place& p, int head_dim, const double* values) {
     const double* in = values + block * kScaleDims;
     float largest = 0;
     for (int i = 0; i < kScaleDims; ++i) {
-      largest = std::max(largest, std::fabs(static_cast<float>(in[i])));
+      const float magnitude = std::fabs(static_cast<float>(in[i]));
+      if (!(magnitude <= largest)) largest = magnitude;  // NaN too, and it stays
+      if (std::isnan(largest)) break;
     }
-    const float scale = largest / 127.0f;
-    const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-    store<uint16_t>(scales, p.scale(block), f32_to_f16(scale));
+    uint16_t scale = f32_to_f16(largest / 127.0f);
+    if (!std::isfinite(f16_to_f32(scale))) scale = 0x7e00;
+    store<uint16_t>(scales, p.scale(block), scale);
+    const float d = f16_to_f32(scale);
     for (int i = 0; i < kScaleDims; ++i) {
-      const float code = std::nearbyint(static_cast<float>(in[i]) * inverse);
+      float code = 0;
+      if (d > 0) {
+        code = std::nearbyint(static_cast<float>(in[i]) * (1.0f / d));
+        code = std::min(std::max(code, -127.0f), 127.0f);
+      }
       store<int8_t>(p.tile, p.element(block * kScaleDims + i), static_cast<int8_t>(code));
     }
   }

@@ -101,11 +101,11 @@ struct Avx2 {
     sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
     return _mm_cvtsi128_si32(sum);
   }
-  [[gnu::always_inline]] static float max_of(F a) {
-    __m128 best = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    best = _mm_max_ps(best, _mm_movehl_ps(best, best));
-    best = _mm_max_ps(best, _mm_shuffle_ps(best, best, 1));
-    return _mm_cvtss_f32(_mm_max_ps(best, _mm_setzero_ps()));
+  [[gnu::always_inline]] static int32_t max_of_i32(I a) {
+    __m128i best = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    best = _mm_max_epi32(best, _mm_unpackhi_epi64(best, best));
+    best = _mm_max_epi32(best, _mm_shuffle_epi32(best, 1));
+    return _mm_cvtsi128_si32(best);
   }
   [[gnu::always_inline]] static void store_codes(int8_t* out, const I* codes) {
     const I low = _mm256_packs_epi32(codes[0], codes[1]);

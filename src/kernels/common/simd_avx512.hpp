@@ -94,9 +94,7 @@ struct Avx512 {
   }
 
   [[gnu::always_inline]] static int32_t sum_i32(I a) { return _mm512_reduce_add_epi32(a); }
-  [[gnu::always_inline]] static float max_of(F a) {
-    return _mm512_reduce_max_ps(_mm512_max_ps(a, _mm512_setzero_ps()));
-  }
+  [[gnu::always_inline]] static int32_t max_of_i32(I a) { return _mm512_reduce_max_epi32(a); }
   [[gnu::always_inline]] static void store_codes(int8_t* out, const I* codes) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtsepi32_epi8(codes[0]));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16), _mm512_cvtsepi32_epi8(codes[1]));

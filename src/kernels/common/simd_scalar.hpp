@@ -169,9 +169,9 @@ struct Scalar {
     for (int32_t lane : a.v) out += lane;
     return out;
   }
-  static float max_of(F a) {  // of lanes that are not negative; 0 where a lane is NaN
-    float out = 0.0f;
-    for (float lane : a.v) out = lane > out ? lane : out;
+  static int32_t max_of_i32(I a) {
+    int32_t out = a.v[0];
+    for (int32_t lane : a.v) out = std::max(out, lane);
     return out;
   }
   // 32 values within -128..127, 32/kLanes vectors.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One region for all four parts: norms, the three products, then per head bias, norm, rotation and
 // the store into the cache's tiles.
-#include <cmath>
 #include <cstring>
 
 #include "kernels/common/act_rows_cpu.hpp"
+#include "kernels/common/kv_quant_cpu.hpp"
 #include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"
 #include "tensor/half.hpp"
 
@@ -23,19 +23,6 @@ void rotate(const NormQkvRopeAppendArgs::Static& s, const float* rope, float* he
     const float turned = a * cosine - b * sine;
     b = a * sine + b * cosine;
     a = turned;
-  }
-}
-
-// The int8 codes and f16 scale of 32 values; the code of x is round(x / scale).
-void quantize_kv(const float* x, int8_t* codes, uint16_t& scale) {
-  float largest = 0.0f;
-  for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(x[i]));
-  scale = f32_to_f16(largest / 127.0f);
-  const float d = f16_to_f32(scale);
-  const float inverse = d > 0.0f ? 1.0f / d : 0.0f;
-  for (int i = 0; i < 32; ++i) {
-    const float code = std::rint(x[i] * inverse);
-    codes[i] = static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f));
   }
 }
 
