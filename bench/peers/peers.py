@@ -297,8 +297,9 @@ def measure_model(args, model, machine, peer_name, rng):
         for row in new:
             print_row(row, machine["class"])
         rows += new
-    record["gates"] = gates
-    results.write_json(args.out / machine["class"] / raw, record)
+        record["gates"] = gates
+        # After each test, so that a run that is stopped keeps what it measured.
+        results.write_json(args.out / machine["class"] / raw, record)
     return rows, gates
 
 
