@@ -273,13 +273,25 @@ def print_row(row, machine):
           f"{verdict(row, machine)}", flush=True)
 
 
+def earlier_rounds(path, record):
+    """The rounds that a raw file holds already, when they are of the same program, peer and setting."""
+    old = json.loads(path.read_text()) if path.exists() else {}
+    same = all(old.get(key) == record[key]
+               for key in ("commit", "machine", "peer", "file_bytes", "threads", "kv_type"))
+    return (old["rounds"], old["gates"]) if same else ({}, [])
+
+
 def measure_model(args, model, machine, peer_name, rng):
     path, raw = model_path_of(args, model), f"peers_{model}.json"
     record = {"model": model, "file": path.name, "file_bytes": path.stat().st_size,
               "machine": machine, "commit": args.commit, "date": results.today(),
               "peer": {"name": peer_name, "build": results.read_or_none(
                   args.peer_dir / "build_line.txt")},
-              "threads": args.threads, "kv_type": args.kv_type, "rounds": {}}
+              "threads": args.threads, "kv_type": args.kv_type}
+    raw_path = args.out / machine["class"] / raw
+    rounds, old_gates = earlier_rounds(raw_path, record)
+    record["rounds"] = {test: kept for test, kept in rounds.items() if test not in args.tests}
+    old_gates = [g for g in old_gates if g["why"].split(":")[0] in record["rounds"]]
     rows, gates = [], []
     for test in args.tests:
         if test in TESTS:
@@ -297,9 +309,8 @@ def measure_model(args, model, machine, peer_name, rng):
         for row in new:
             print_row(row, machine["class"])
         rows += new
-        record["gates"] = gates
-        # After each test, so that a run that is stopped keeps what it measured.
-        results.write_json(args.out / machine["class"] / raw, record)
+        record["gates"] = old_gates + gates
+        results.write_json(raw_path, record)  # a run that is stopped keeps what it measured
     return rows, gates
 
 

@@ -161,6 +161,18 @@ class FlowTest(unittest.TestCase):
         self.assertEqual(len(raw["rounds"]["decode_d4096"]), 3)
         self.assertEqual(raw["peer"]["build"].splitlines()[0], "llama.cpp of somewhere (sha256)")
 
+    def test_tests_of_one_commit_join_in_one_raw_file(self):
+        self.write_programs(fathom_speed=36.0)
+        self.run_main("decode_d0")
+        _, rows, raw = self.run_main("start")
+        self.assertEqual(sorted(raw["rounds"]), ["decode_d0", "start"])
+        self.assertEqual({gate["why"].split(":")[0] for gate in raw["gates"]},
+                         {"decode_d0", "start"})
+        self.assertIn("decode_d0", rows)
+        with mock.patch.object(results, "commit_of", return_value="another"):
+            _, _, raw = self.run_main("prefill_512")
+        self.assertEqual(list(raw["rounds"]), ["prefill_512"])
+
     def test_rounds_interleave_all_arms_with_the_same_flags(self):
         self.write_programs(fathom_speed=36.0)
         self.run_main("decode_d4096")
