@@ -4,7 +4,10 @@
 set(FATHOM_ISA_FLAGS_scalar "-O1")
 set(FATHOM_ISA_FLAGS_avx2 "-mavx2;-mfma;-mf16c;-mbmi2")
 set(FATHOM_ISA_FLAGS_avx512
-    "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mavx2;-mfma;-mf16c;-mbmi2;-mprefer-vector-width=512;-Wno-uninitialized;-Wno-maybe-uninitialized")  # GCC 12 warns inside its own intrinsics
+    "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mavx2;-mfma;-mf16c;-mbmi2;-mprefer-vector-width=512")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # GCC 12 warns inside its own intrinsics
+  list(APPEND FATHOM_ISA_FLAGS_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
+endif()
 
 function(fathom_apply_isa_flags)
   foreach(source IN LISTS ARGN)
