@@ -82,6 +82,11 @@ class FATHOM_API Sequence {
   // the chunks done so far stay, the one that was running does not.
   void prefill(std::span<const int32_t> tokens, LogitsMode logits = LogitsMode::last,
                const LogitsVisitor& visitor = {}, const std::atomic<bool>* cancel = nullptr);
+  // For measurements at depth without a prefill of that depth: appends n_tokens whose keys and
+  // values are random with the spread of the tokens so far (at least one; a few hundred make it
+  // good). tokens() repeats those. Logits after it mean nothing but cost what real ones do.
+  // Error{usage} as for prefill.
+  void fill_synthetic(int64_t n_tokens, uint64_t seed = 1);
   // Appends one token.
   void step(int32_t token, LogitsMode logits = LogitsMode::last);
   // Forgets all but the first n_tokens. Logits are gone.

@@ -15,6 +15,9 @@ void Sequence::prefill(std::span<const int32_t> tokens, LogitsMode logits,
                        const LogitsVisitor& visitor, const std::atomic<bool>* cancel) {
   impl_->sequence.prefill(tokens, logits, visitor, cancel);
 }
+void Sequence::fill_synthetic(int64_t n_tokens, uint64_t seed) {
+  impl_->sequence.fill_synthetic(n_tokens, seed);
+}
 void Sequence::step(int32_t token, LogitsMode logits) { impl_->sequence.step(token, logits); }
 void Sequence::truncate(int64_t n_tokens) { impl_->sequence.truncate(n_tokens); }
 std::span<const float> Sequence::logits() const { return impl_->sequence.logits(); }

@@ -13,6 +13,7 @@
 #include "base/fnv1a.hpp"
 #include "base/utf8.hpp"
 #include "cli/arguments.hpp"
+#include "cli/cache_fill.hpp"
 #include "cli/ceiling.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -41,6 +42,11 @@ struct BenchFlags {
   bool no_warmup = false;
   bool profile = false;
   std::string profile_depths = "64,1641";
+  std::string fill = "real";
+
+  CacheFill cache_fill() const {
+    return fill == "synthetic" ? CacheFill::synthetic : CacheFill::real;
+  }
   uint64_t seed = 1;
 };
 
@@ -205,13 +211,13 @@ report::BenchRow row_of(const Model& model, const Configuration& configuration,
   row.n_depth = arm.test().depth;
   row.test_time = utc_now();
   row.isa = info.isa;
-  row.kv_fill = "real";
+  row.kv_fill = fill_name(flags.cache_fill(), arm.test().depth);
   row.cpu_mhz = machine.cpu_mhz.value_or(0);
   row.seed = flags.seed;
   return row;
 }
 
-// One sequence for each depth, filled by real prefill once and returned to by truncation.
+// One sequence for each depth, filled once and returned to by truncation.
 std::map<int64_t, Sequence> fill_depths(Model& model, const std::vector<Test>& tests,
                                         const BenchFlags& flags, const CommonFlags& common) {
   ProgressBar bar("filling", common.quiet);
@@ -219,14 +225,8 @@ std::map<int64_t, Sequence> fill_depths(Model& model, const std::vector<Test>& t
   for (const Test& test : tests) {
     if (sequences.count(test.depth)) continue;
     Sequence sequence = model.sequence();
-    const std::vector<int32_t> tokens = random_tokens(model, test.depth, flags.seed);
-    constexpr int64_t kSlice = 512;
-    for (int64_t at = 0; at < test.depth; at += kSlice) {
-      const int64_t n = std::min(kSlice, test.depth - at);
-      sequence.prefill(std::span(tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(n)),
-                       LogitsMode::skip, {}, &interrupted());
-      bar.update(static_cast<double>(at + n) / static_cast<double>(test.depth));
-    }
+    fill_to_depth(model, sequence, test.depth, flags.cache_fill(), flags.seed,
+                  [&](double share) { bar.update(share); });
     sequences.emplace(test.depth, std::move(sequence));
   }
   return sequences;
@@ -348,7 +348,8 @@ int profile_command(const BenchFlags& flags, const Context& context,
   options.max_sequences = static_cast<int>(depths.size());
   OpenedModel opened = open_model(flags.model.model, std::move(options), context.flags);
   const Profile profile = profile_decode(
-      opened.model, machine, {.depths = depths, .rounds = kProfileRounds, .seed = flags.seed},
+      opened.model, machine,
+      {.depths = depths, .rounds = kProfileRounds, .seed = flags.seed, .fill = flags.cache_fill()},
       context.flags);
   if (context.flags.json) {
     report::Result document;
@@ -409,7 +410,13 @@ RunCommand add_bench(CLI::App& app, Context& context) {
   app.add_option("--prompt-gen", flags->prompt_gen, "(-pg) A prompt and a generation in one test")
       ->allow_extra_args(false)
       ->type_name("PP,TG");
-  list("-d,--n-depth", flags->depths, "Tokens in the cache before the test, by real prefill");
+  list("-d,--n-depth", flags->depths, "Tokens in the cache before the test");
+  app.add_option("--fill", flags->fill,
+                 "How the cache gets there: real prefill, or synthetic keys and values behind 256 "
+                 "real tokens, for great depths")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"real", "synthetic"}))
+      ->type_name("HOW");
   list("-t,--threads", flags->threads, "CPU threads; 0 = the cores this process may use");
   list("--cache-type-k", flags->types_k, "(-ctk) Types of cached keys: f16, bf16, f32, q8_0");
   list("--cache-type-v", flags->types_v,

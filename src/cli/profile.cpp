@@ -77,18 +77,13 @@ DepthProfile::Round mean_of(const std::vector<DepthProfile::Round>& rounds,
 // A sequence that stands at one depth and steps from there again and again.
 class DepthArm {
  public:
-  DepthArm(Model& model, int64_t depth, uint64_t seed, const std::function<void(double)>& progress)
+  DepthArm(Model& model, int64_t depth, const ProfileOptions& options,
+           const std::function<void(double)>& progress)
       : model_(model), sequence_(model.sequence()), timer_(model.info().n_layers) {
     profile_.depth = depth;
-    const std::vector<int32_t> tokens = random_tokens(model, depth + 1, seed);
-    token_ = tokens.back();
-    constexpr int64_t kSlice = 512;
-    for (int64_t at = 0; at < depth; at += kSlice) {
-      const int64_t n = std::min(kSlice, depth - at);
-      sequence_.prefill(std::span(tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(n)),
-                        LogitsMode::skip, {}, &interrupted());
-      progress(static_cast<double>(at + n) / static_cast<double>(depth));
-    }
+    profile_.kv_fill = fill_name(options.fill, depth);
+    token_ = random_tokens(model, depth + 1, options.seed).back();
+    fill_to_depth(model, sequence_, depth, options.fill, options.seed, progress);
     const measure::WarmUp warm = measure::warm_up([this] { return step_ns(); });
     if (!all_finite(sequence_.logits())) {
       fail(ErrorCode::bad_file,
@@ -220,6 +215,7 @@ Json depth_json(const DepthProfile& depth, double peak_gbps) {
                     op.bytes > 0 && peak_gbps > 0 ? Json(100 * gbps / peak_gbps) : Json(nullptr)}});
   }
   return {{"depth", depth.depth},
+          {"kv_fill", depth.kv_fill},
           {"ops", ops},
           {"sum_ns", depth.sum_ns},
           {"wall_ns", depth.wall_ns},
@@ -228,14 +224,6 @@ Json depth_json(const DepthProfile& depth, double peak_gbps) {
 }
 
 }  // namespace
-
-std::vector<int32_t> random_tokens(const Model& model, int64_t count, uint64_t seed) {
-  measure::Random random(seed);
-  std::vector<int32_t> tokens(static_cast<size_t>(count));
-  const uint64_t vocab = static_cast<uint64_t>(model.info().vocab_size);
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(vocab));
-  return tokens;
-}
 
 Profile profile_decode(Model& model, const measure::Machine& machine, const ProfileOptions& options,
                        const CommonFlags& common) {
@@ -249,9 +237,8 @@ Profile profile_decode(Model& model, const measure::Machine& machine, const Prof
   double filled = 0;
   const double total = static_cast<double>(options.depths.size());
   for (int64_t depth : options.depths) {
-    depth_arms.push_back(std::make_unique<DepthArm>(model, depth, options.seed, [&](double part) {
-      bar.update(0.5 * (filled + part) / total);
-    }));
+    depth_arms.push_back(std::make_unique<DepthArm>(
+        model, depth, options, [&](double part) { bar.update(0.5 * (filled + part) / total); }));
     ++filled;
   }
 
@@ -353,6 +340,10 @@ std::string Profile::text(bool colour) const {
       "A decode step, middle half of {} rounds in random order (seed {}), {} threads; "
       "not watched = without a timer around each op",
       order.size(), seed, threads);
+  if (std::any_of(depths.begin(), depths.end(),
+                  [](const DepthProfile& d) { return d.kv_fill == "synthetic"; })) {
+    out += fmt::format("; synthetic cache behind {} real tokens", kSyntheticSource);
+  }
   if (peak_gbps > 0) {
     out += fmt::format("; peak = {:.1f} GB/s, our read stream between the same rounds", peak_gbps);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cache_fill.hpp"
 #include "cli/command.hpp"
 #include "fathom/fathom.hpp"
 #include "measure/machine.hpp"
@@ -24,6 +25,7 @@ struct ProfileOptions {
   std::vector<int64_t> depths;  // the model needs max_sequences and n_ctx for all of them
   int rounds = kProfileRounds;
   uint64_t seed = 1;
+  CacheFill fill = CacheFill::real;
 };
 
 // One depth. A round is a block of steps; it keeps the mean of its middle half by wall time, and
@@ -42,6 +44,7 @@ struct DepthProfile {
     int64_t bytes = 0;  // weights and cache that one step must read
   };
   int64_t depth = 0;
+  std::string kv_fill;  // "real" or "synthetic"
   int steps_per_block = 0;
   std::vector<double> untraced_ns;  // [round]
   std::vector<Round> traced;        // [round]
@@ -69,8 +72,5 @@ Profile profile_decode(Model& model, const measure::Machine& machine, const Prof
 
 // Says which gates failed on stderr; the exit status that this means.
 int report_gates(const std::vector<report::Gate>& gates);
-
-// Random tokens without control tokens' ids at the end of most vocabularies, the same for a seed.
-std::vector<int32_t> random_tokens(const Model& model, int64_t count, uint64_t seed);
 
 }  // namespace fathom::cli

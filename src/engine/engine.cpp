@@ -178,6 +178,11 @@ void Engine::run(std::span<const StepRow> rows, std::span<const int32_t> out_row
   }
 }
 
+void Engine::fill_cache(int slot, int64_t begin, int64_t end, uint64_t seed) {
+  const int32_t* pages = cache_->page_table() + int64_t{slot} * cache_->max_pages();
+  runner_->fill_cache(plan_, pages, begin, end, seed);
+}
+
 Cost Engine::step_cost(int64_t n_past, int64_t n_rows, int64_t n_out) const {
   const StepShape shape{.n_rows = n_rows,
                         .n_out = n_out,

@@ -38,6 +38,8 @@ class Engine {
   void run(std::span<const StepRow> rows, std::span<const int32_t> out_rows,
            const std::atomic<bool>* cancel = nullptr);
 
+  void fill_cache(int slot, int64_t begin, int64_t end, uint64_t seed);
+
   Cost step_cost(int64_t n_past, int64_t n_rows, int64_t n_out) const;
 
  private:

@@ -94,6 +94,18 @@ void Sequence::visit_logits(int64_t n_rows, const LogitsVisitor& visitor,
   }
 }
 
+void Sequence::fill_synthetic(int64_t n_tokens, uint64_t seed) {
+  if (n_tokens <= 0) return;
+  if (size() == 0) {
+    fail(ErrorCode::usage, "a synthetic fill takes its spread from tokens: prefill some first");
+  }
+  engine_->cache().append(slot_, n_tokens);
+  logits_row_ = -1;
+  engine_->fill_cache(slot_, size(), size() + n_tokens, seed);
+  const int64_t real = size();
+  for (int64_t i = 0; i < n_tokens; ++i) tokens_.push_back(tokens_[i % real]);
+}
+
 void Sequence::step(int32_t token, LogitsMode mode) {
   const DecodeBatch::Entry entry{this, token};
   DecodeBatch::step(*engine_, {&entry, 1}, mode);

@@ -23,6 +23,7 @@ class Sequence {
   void prefill(std::span<const int32_t> tokens, LogitsMode mode, const LogitsVisitor& visitor = {},
                const std::atomic<bool>* cancel = nullptr,
                const std::function<void(int64_t done, int64_t total)>& progress = {});
+  void fill_synthetic(int64_t n_tokens, uint64_t seed);
   void step(int32_t token, LogitsMode mode = LogitsMode::last);
   void truncate(int64_t n_tokens);
   std::span<const float> logits() const;

@@ -123,6 +123,15 @@ void StepRunner::run_head(const StepPlan& plan, std::span<const int32_t> out_row
   head_step({exec_, *config_.backend->ops, plan, buffers_, state_, shape_, cancel});
 }
 
+void StepRunner::fill_cache(const StepPlan& plan, const int32_t* pages, int64_t begin, int64_t end,
+                            uint64_t seed) {
+  for (int layer = 0; layer < static_cast<int>(plan.layers.size()); ++layer) {
+    const KvFillArgs args{{plan.layers[layer].attn.kv, layer}, pages, begin, end, seed};
+    const OpScope scope(exec_.sink, {"kv_fill", layer}, exec_.sink ? cost(args) : Cost{});
+    config_.backend->ops->kv_fill(exec_, args);
+  }
+}
+
 int32_t StepRunner::sample(const StepPlan& plan, const SampleArgs& args) {
   const OpScope scope(exec_.sink, {"sample", -1}, exec_.sink ? cost(plan.sample, 1) : Cost{});
   config_.backend->ops->sample(exec_, args);

@@ -40,6 +40,9 @@ class StepRunner {
   void run_head(const StepPlan& plan, std::span<const int32_t> out_rows,
                 const std::atomic<bool>* cancel = nullptr);
   int32_t sample(const StepPlan& plan, const SampleArgs& args);
+  // Synthetic keys and values for tokens [begin, end) of every layer; `pages` are the sequence's.
+  void fill_cache(const StepPlan& plan, const int32_t* pages, int64_t begin, int64_t end,
+                  uint64_t seed);
 
   std::span<const float> logits(int64_t row) const;
   uint64_t epoch() const { return epoch_; }  // one more with every run

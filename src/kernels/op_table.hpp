@@ -6,6 +6,7 @@
 #include "kernels/attn/attn.hpp"
 #include "kernels/down_proj_residual/down_proj_residual.hpp"
 #include "kernels/embed/embed.hpp"
+#include "kernels/kv_fill/kv_fill.hpp"
 #include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
 #include "kernels/norm_head/norm_head.hpp"
 #include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"
@@ -23,6 +24,7 @@ struct OpTable {
   void (*down_proj_residual)(ExecContext&, const DownProjResidualArgs&);
   void (*norm_head)(ExecContext&, const NormHeadArgs&);
   void (*sample)(ExecContext&, const SampleArgs&);
+  void (*kv_fill)(ExecContext&, const KvFillArgs&);  // for measurements, not of a step
 };
 
 // Straight from the formulas, double accumulators, one thread: the oracle of whole models.

@@ -37,6 +37,25 @@ TEST_F(Cli, BenchPrintsRowsInFiveFormats) {
               AllOf(HasSubstr(" pp16 |"), HasSubstr("pp8+tg2 @ d32"), HasSubstr("t/s")));
 }
 
+TEST_F(Cli, BenchMarksASyntheticCache) {
+  const auto rows = [&](const std::string& fill) {
+    return parse_json(fathom({"bench", model(), "-p", "0", "-n", "2", "-d", "64,400", "-r", "1",
+                              "--no-warmup", "--fill", fill, "-o", "json"})
+                          .out,
+                      "rows");
+  };
+  const Json real = rows("real"), synthetic = rows("synthetic");
+  EXPECT_EQ(real[1]["kv_fill"], "real");
+  EXPECT_EQ(synthetic[0]["kv_fill"], "real");  // all of it fits into the source
+  EXPECT_EQ(synthetic[1]["kv_fill"], "synthetic");
+  EXPECT_EQ(synthetic[0]["logits_hash"], real[0]["logits_hash"]);
+  EXPECT_NE(synthetic[1]["logits_hash"], real[1]["logits_hash"]);
+  EXPECT_EQ(fathom({"bench", model(), "--fill", "zeros"}).status, 2);
+  const Finished profile =
+      fathom({"bench", model(), "--profile", "--depths", "16,400", "--fill", "synthetic"});
+  EXPECT_THAT(profile.out, HasSubstr("synthetic cache behind 256 real tokens"));
+}
+
 TEST_F(Cli, BenchGivesTheSameLogitsForAnyThreadsAndPages) {
   const auto hash = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments{"bench", model(), "-p", "0",  "-n",   "8",          "-d",

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -45,6 +46,30 @@ std::string error_of(ErrorCode code, Fn fn) {
   }
   ADD_FAILURE() << "no error was thrown";
   return "no error";
+}
+
+TEST(Sequence, ASyntheticFillStandsForTokens) {
+  OpenOptions options = options_for(best_cpu());
+  options.n_ctx = 200;
+  const auto engine = open_tiny("llama_plain", options);
+  engine::Sequence sequence(engine);
+  EXPECT_THAT(error_of(ErrorCode::usage, [&] { sequence.fill_synthetic(10, 1); }),
+              HasSubstr("prefill some first"));
+  sequence.prefill(teacher_tokens(20, 260), LogitsMode::skip);
+  EXPECT_THAT(error_of(ErrorCode::usage, [&] { sequence.fill_synthetic(181, 1); }),
+              HasSubstr("do not fit"));
+  auto logits_after = [&](uint64_t seed) {
+    sequence.truncate(20);
+    sequence.fill_synthetic(179, seed);
+    EXPECT_EQ(sequence.size(), 199);
+    sequence.step(7);
+    return std::vector<float>(sequence.logits().begin(), sequence.logits().end());
+  };
+  const std::vector<float> first = logits_after(1);
+  for (const float x : first) ASSERT_TRUE(std::isfinite(x));
+  EXPECT_EQ(logits_after(1), first);
+  EXPECT_NE(logits_after(2), first);
+  EXPECT_EQ(sequence.remaining(), 0);
 }
 
 TEST(Sequence, PromptLongerThanTheContextIsAnErrorThatChangesNothing) {

@@ -19,6 +19,7 @@ const OpTable& cpu_ops() {
       down_proj_residual_cpu,
       norm_head_cpu,
       sample_cpu,
+      kv_fill_cpu,
   };
   return kOps;
 }

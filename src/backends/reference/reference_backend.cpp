@@ -38,6 +38,7 @@ const OpTable& reference_ops() {
       .down_proj_residual = down_proj_residual_ref,
       .norm_head = norm_head_ref,
       .sample = sample_ref,
+      .kv_fill = kv_fill_ref,
   };
   return kOps;
 }

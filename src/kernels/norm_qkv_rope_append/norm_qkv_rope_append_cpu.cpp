@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One region for all four parts: norms, the three products, then per head bias, norm, rotation and
 // the store into the cache's tiles.
-#include <cstring>
-
 #include "kernels/common/act_rows_cpu.hpp"
-#include "kernels/common/kv_quant_cpu.hpp"
+#include "kernels/common/kv_store_cpu.hpp"
 #include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"
-#include "tensor/half.hpp"
 
 namespace fathom {
 namespace {
@@ -23,50 +20,6 @@ void rotate(const NormQkvRopeAppendArgs::Static& s, const float* rope, float* he
     const float turned = a * cosine - b * sine;
     b = a * sine + b * cosine;
     a = turned;
-  }
-}
-
-// Writes `count` elements of kBytes each, `stride` elements apart.
-template <class T>
-void scatter(const T* from, int count, std::byte* to, int stride) {
-  for (int i = 0; i < count; ++i) std::memcpy(to + i * stride * sizeof(T), from + i, sizeof(T));
-}
-
-// Stores one head of K (stride 16: dims are tile rows) or V (stride 1) at its token of a tile.
-void store_head(const ExecContext& ctx, const KvGeometry& geometry, const float* x, int token,
-                bool is_key, std::byte* tile) {
-  constexpr int kMaxHeadDim = 1024;
-  const int n = geometry.head_dim;
-  FATHOM_CHECK(n <= kMaxHeadDim, "head_dim above 1024");
-  const int stride = is_key ? kKvTileTokens : 1;
-  const int first = is_key ? token : token * n;
-  switch (geometry.format) {
-    case KvFormat::f32:
-      scatter(x, n, tile + 4 * first, stride);
-      break;
-    case KvFormat::f16: {
-      uint16_t half[kMaxHeadDim];
-      ctx.cpu->elementwise.to_f16(x, n, half);
-      scatter(half, n, tile + 2 * first, stride);
-      break;
-    }
-    case KvFormat::bf16: {
-      uint16_t half[kMaxHeadDim];
-      for (int i = 0; i < n; ++i) half[i] = f32_to_bf16(x[i]);
-      scatter(half, n, tile + 2 * first, stride);
-      break;
-    }
-    case KvFormat::q8_0: {
-      std::byte* scales = tile + n * kKvTileTokens;
-      for (int block = 0; block < n / 32; ++block) {
-        int8_t codes[32];
-        uint16_t scale;
-        quantize_kv(x + 32 * block, codes, scale);
-        scatter(codes, 32, tile + first + 32 * block * stride, stride);
-        std::memcpy(scales + 2 * (block * kKvTileTokens + token), &scale, 2);
-      }
-      break;
-    }
   }
 }
 
@@ -132,7 +85,7 @@ void norm_qkv_rope_append_cpu(ExecContext& ctx, const NormQkvRopeAppendArgs& arg
         const int32_t position = step.pos[row];
         const int64_t tile =
             s.kv.tile_offset(step.pages_of(static_cast<int32_t>(row)), kv_head, position);
-        store_head(ctx, s.kv.geometry, x, position % kKvTileTokens, is_key,
+        store_head(*ctx.cpu, s.kv.geometry, x, position % kKvTileTokens, is_key,
                    (is_key ? s.kv.k : s.kv.v) + tile);
       }
     }

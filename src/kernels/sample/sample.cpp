@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "kernels/common/cpu_kernels.hpp"
-#include "kernels/sample/philox.hpp"
+#include "kernels/common/philox.hpp"
 #include "tensor/portable_math.hpp"
 
 namespace fathom {

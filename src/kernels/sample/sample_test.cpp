@@ -13,7 +13,7 @@
 #include <set>
 
 #include "kernels/common/cpu_kernels.hpp"
-#include "kernels/sample/philox.hpp"
+#include "kernels/common/philox.hpp"
 
 namespace fathom {
 namespace {
