@@ -49,11 +49,11 @@ for item in "$@"; do
   printf '%s\t%s\t%s\t%s\n' "$item" "$verdict" $((SECONDS - start)) "$line" >>"$rows"
 done
 python3 - "$rows" bench/results/checks/summary.json <<'PY'
-import json, os, platform, subprocess, sys, time
+import json, os, platform, sys, time
+sys.path.insert(0, "bench/peers")
+import results
 rows, out = sys.argv[1:]
-cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.machine())
-commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], capture_output=True,
-                        text=True).stdout.strip()
+cpu, commit = results.cpu_info()[0], results.commit_of(".")
 machine = {"cpu": cpu, "cores": os.cpu_count(), "system": platform.platform()}
 items = {item["id"]: item for item in json.load(open(out))["items"]} if os.path.exists(out) else {}
 for line in open(rows):  # an item that did not run now keeps its row, with its own commit
