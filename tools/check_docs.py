@@ -23,7 +23,8 @@ SYMBOL = re.compile(r"^([A-Za-z_]\w*)(::~?[A-Za-z_]\w*)*(\(\))?$")
 PURPOSE = re.compile(r'(//|#) ?[\w`]|r?"""\S')
 DIRECTIVE = re.compile(r"#(include|pragma|if|ifdef|ifndef|define)\b")
 TO_DO = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b(?!\(#\d+\))")
-# To be emptied: files that another change is rewriting.
+
+
 def sources(root: Path) -> list[Path]:
     found = [f for folder in SOURCE_FOLDERS for f in sorted((root / folder).rglob("*")) if f.is_file()]
     found += [root / "CMakeLists.txt", root / "Makefile"]

@@ -16,7 +16,8 @@
 namespace fathom {
 
 MappedFile MappedFile::open(const std::string& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Not blocking: a FIFO without a writer is to be refused, not waited for.
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(ErrorCode::bad_file, "{}: cannot open: {}", path, std::strerror(errno));
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -31,8 +32,8 @@ MappedFile MappedFile::open(const std::string& path) {
   const int error = errno;
   ::close(fd);
   if (data == MAP_FAILED) {
-    fail(ErrorCode::bad_file, "{}: cannot map {} bytes: {}", path, info.st_size,
-         std::strerror(error));
+    fail(error == ENOMEM ? ErrorCode::out_of_memory : ErrorCode::bad_file,
+         "{}: cannot map {} bytes: {}", path, info.st_size, std::strerror(error));
   }
   MappedFile file;
   file.path_ = path;

@@ -182,7 +182,8 @@ LogitBias parse_logit_bias(std::string_view text) {
 std::string read_text(const std::string& path) {
   const bool is_stdin = path == "-";
   const char* name = is_stdin ? "stdin" : path.c_str();
-  const int fd = is_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Not blocking: the poll below waits for a FIFO's writer, and Ctrl-C ends it.
+  const int fd = is_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(ErrorCode::bad_file, "cannot read {}: {}", name, std::strerror(errno));
   const OpenFile closer{is_stdin ? -1 : fd};
   std::string text;
@@ -194,7 +195,7 @@ std::string read_text(const std::string& path) {
     if (::poll(&input, 1, kPollMilliseconds) <= 0) continue;
     const ssize_t n = ::read(fd, buffer, sizeof buffer);
     if (n == 0) return text;
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) fail(ErrorCode::bad_file, "cannot read {}: {}", name, std::strerror(errno));
     text.append(buffer, static_cast<size_t>(n));
   }

@@ -114,6 +114,7 @@ Generated generate_text(Model& model, const RunFlags& flags, const CommonFlags& 
                         const std::string& prompt, const std::optional<MeasuredPeak>& peak) {
   const std::vector<int32_t> tokens =
       model.tokenize(prompt, {.add_special = true, .parse_special = flags.special});
+  if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
   Sequence sequence = model.sequence();
   GenerateOptions options = generate_options(flags, model);
   ProgressBar bar("prompt", common.quiet);

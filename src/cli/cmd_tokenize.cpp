@@ -10,6 +10,7 @@
 #include "cli/arguments.hpp"
 #include "cli/cache_dir.hpp"
 #include "cli/command.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/terminal.hpp"
 #include "gguf/gguf_file.hpp"
@@ -73,6 +74,7 @@ int cmd_tokenize(const TokenizeFlags& flags, const Context& context) {
   const text::Tokenizer tokenizer = text::Tokenizer::create(vocab_from_gguf(file));
   const std::vector<text::TokenSpan> tokens = tokenizer.encode_with_offsets(
       text, {.add_special = !flags.no_bos, .parse_special = flags.special});
+  if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
   if (const size_t lost = tokenizer.count_lost_bytes(text, tokens); lost > 0) {
     TerminalLog(context.flags.verbose, context.flags.quiet)
         .write(LogLevel::warning,

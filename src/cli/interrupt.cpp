@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The signal handlers: SIGINT sets one flag and then ends the program; SIGPIPE is ignored.
+// The signal handlers: SIGINT sets one flag and then ends the program, unless the program was
+// started with it ignored; SIGPIPE and SIGXFSZ show as errors of the write instead.
 #include "cli/interrupt.hpp"
 
 #include <signal.h>
@@ -23,10 +24,12 @@ void install_interrupt_handler() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  // A closed pipe shows as EPIPE in write_stdout().
+  struct sigaction inherited {};
+  sigaction(SIGINT, nullptr, &inherited);
+  if (inherited.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);
   action.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGPIPE, &action, nullptr);  // EPIPE in write_stdout()
+  sigaction(SIGXFSZ, &action, nullptr);  // EFBIG in OutputFile
 }
 
 const std::atomic<bool>& interrupted() { return interrupt_flag; }

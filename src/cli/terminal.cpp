@@ -2,6 +2,8 @@
 // Writes that survive partial writes and closed pipes, and the drawing and erasing of the bar.
 #include "cli/terminal.hpp"
 
+#include <limits.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/utf8.hpp"
+#include "cli/interrupt.hpp"
 #include "measure/clock.hpp"
 #include "report/table.hpp"
 
@@ -24,12 +27,19 @@ constexpr std::string_view kEraseLine = "\r\x1b[K";
 // True while a progress bar stands on the last line of stderr.
 bool bar_shown = false;
 
-// 0, or the errno of the write that failed.
+// 0, or the errno of the write that failed: EINTR when Ctrl-C ended the wait for a reader. Pieces
+// that a pipe with room takes whole, so that no write waits where a signal may have come before it.
 int write_all(int fd, std::string_view text) {
+  constexpr int kPollMilliseconds = 100;
   while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
+    pollfd output{fd, POLLOUT, 0};
+    if (::poll(&output, 1, kPollMilliseconds) <= 0) {
+      if (interrupted()) return EINTR;
+      continue;
+    }
+    const ssize_t n = ::write(fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
     if (n < 0) {
-      if (errno == EINTR) continue;
+      if (errno == EINTR || errno == EAGAIN) continue;
       return errno;
     }
     text.remove_prefix(static_cast<size_t>(n));
@@ -48,6 +58,7 @@ bool colour_on(int fd) {
 void write_stdout(std::string_view text) {
   const int problem = write_all(STDOUT_FILENO, text);
   if (problem == EPIPE) throw BrokenPipe{};
+  if (problem == EINTR) fail(ErrorCode::cancelled, "interrupted");
   if (problem != 0)
     fail(ErrorCode::internal, "cannot write the output: {}", std::strerror(problem));
 }

@@ -94,9 +94,8 @@ const Backend& load_backend(std::string_view name, const std::string& backend_di
     if (!fs::is_regular_file(directory, ignored)) searched.push_back(directory);
   }
   fail(ErrorCode::unavailable,
-       "backend '{}' is not on this machine: no {} in {}; build it (README.md), give its folder "
-       "with "
-       "--backend-dir, or use --backend cpu",
+       "backend '{}' is not on this machine: no {} in {}; build it (README.md says how), give its "
+       "folder with --backend-dir, or use --backend cpu",
        name, file, fmt::join(searched, ", "));
 }
 

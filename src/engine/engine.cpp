@@ -93,7 +93,7 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
     fail(ErrorCode::bad_file, "{}: the vocabulary has {} tokens, the embedding table {} rows", path,
          tokenizer_->n_vocab(), config_.vocab_size);
   }
-  weights_ = Weights::bind(file_, config_, *backend_, activations, Log(options.log));
+  weights_ = Weights::bind(file_, config_, *backend_, activations);
   const auto no_cache = [&](int) {
     return KvLayerView{GqaCache::geometry(cache_config), nullptr, nullptr};
   };

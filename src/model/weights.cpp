@@ -8,6 +8,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 
 namespace fathom {
 namespace {
@@ -124,21 +125,20 @@ class Weights::Binder {
     }
   }
 
-  // A tensor of a layer that no op reads would be computed in its reference; others may be extras.
-  void judge_unused(const Log& log) const {
+  // A tensor that no op reads would be computed with elsewhere; only tables of the rotary
+  // frequencies, which follow from the hyper-parameters, may be left out.
+  void judge_unused() const {
+    const bool reads_rope_freqs = config_.family->rope_freqs != Presence::absent;
     for (const gguf::TensorInfo& tensor : file_.tensors()) {
-      if (used_.contains(tensor.name) || tensor.name == "rope_freqs.weight" ||
+      if (used_.contains(tensor.name) || (tensor.name == "rope_freqs.weight" && reads_rope_freqs) ||
           tensor.name.ends_with("attn_rot_embd.weight") ||
           tensor.name.ends_with("rotary_emb.inv_freq")) {
         continue;
       }
-      if (tensor.name.starts_with("blk.")) {
-        fail(ErrorCode::unsupported,
-             "{}: tensor '{}' has no place in a {} model of {} layers, and leaving it out could "
-             "change what the model computes",
-             file_.path(), tensor.name, config_.family->architecture, config_.n_layers);
-      }
-      log(LogLevel::warning, "{}: tensor '{}' is not used", file_.path(), tensor.name);
+      fail(ErrorCode::unsupported,
+           "{}: tensor '{}' has no place in a {} model of {} layers, and leaving it out could "
+           "change what the model computes",
+           file_.path(), printable(tensor.name), config_.family->architecture, config_.n_layers);
     }
   }
 
@@ -151,8 +151,7 @@ class Weights::Binder {
 };
 
 std::unique_ptr<Weights> Weights::bind(const gguf::File& file, const ModelConfig& config,
-                                       const Backend& backend, Activations activations,
-                                       const Log& log) {
+                                       const Backend& backend, Activations activations) {
   std::unique_ptr<Weights> owner(new Weights(file, backend));
   Weights& out = *owner;
   out.layers.resize(config.n_layers);
@@ -167,7 +166,7 @@ std::unique_ptr<Weights> Weights::bind(const gguf::File& file, const ModelConfig
                 out.output);
   binder.vector("output_norm.weight", Presence::required, config.d_model, out.output_norm);
   for (int layer = 0; layer < config.n_layers; ++layer) binder.layer(layer);
-  binder.judge_unused(log);
+  binder.judge_unused();
 
   for (const gguf::TensorInfo& tensor : file.tensors()) {
     out.n_params_ += static_cast<int64_t>(tensor.n_elems);

@@ -42,8 +42,7 @@ class Weights {
  public:
   // The file and the backend must outlive the weights.
   static std::unique_ptr<Weights> bind(const gguf::File& file, const ModelConfig& config,
-                                       const Backend& backend, Activations activations,
-                                       const Log& log);
+                                       const Backend& backend, Activations activations);
   Weights(const Weights&) = delete;  // placements point into it until load()
   Weights& operator=(const Weights&) = delete;
   // Told the share of bytes done after each tensor; it may throw to stop.

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `run`: text on stdout and figures on stderr, prompts, sampling, and every way in which generation
 // ends.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -117,6 +122,47 @@ TEST_F(Cli, CtrlCStopsWith130AndFigures) {
   EXPECT_EQ(run.status, 130) << run.err;
   EXPECT_THAT(run.out, EndsWith("\n"));
   EXPECT_THAT(run.err, HasSubstr(" token"));  // one or more
+}
+
+TEST_F(Cli, CtrlCEndsTheWaitForAFifo) {
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  RunOptions options;
+  options.interrupt_after = std::chrono::milliseconds(700);
+  options.timeout = std::chrono::seconds(20);
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"run", model(), "-f", fifo, "-n", "1"},
+        std::vector<std::string>{"tokenize", model(), "-f", fifo}}) {
+    expect_one_line_error(fathom(arguments, options), 130, "interrupted");
+  }
+  // As a model it is refused at once.
+  expect_one_line_error(fathom({"inspect", fifo}), 1, "not a regular file");
+  unlink(fifo.c_str());
+}
+
+TEST_F(Cli, CtrlCEndsTheWaitForAReader) {
+  const std::string text = folder_ / "long.txt";
+  {
+    std::ofstream file(text);
+    for (int i = 0; i < 40000; ++i) file << "words and words ";
+  }
+  RunOptions options;
+  options.stall_stdout = true;
+  options.interrupt_after = std::chrono::milliseconds(1500);
+  options.timeout = std::chrono::seconds(20);
+  EXPECT_EQ(fathom({"tokenize", model(), "-f", text}, options).status, 130);
+}
+
+TEST_F(Cli, AFileSizeLimitIsAnErrorAndLeavesNothing) {
+  RunOptions options;
+  options.file_size_limit = 20000;
+  const std::string out = folder_ / "limited.gguf";
+  const Finished run = fathom({"synth", out, "--shape", "tiny-llama", "--type", "f32"}, options);
+  EXPECT_EQ(run.status, 3) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("File too large"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    EXPECT_THAT(entry.path().filename().string(), Not(testing::StartsWith("limited")));
+  }
 }
 
 TEST_F(Cli, AClosedPipeEndsQuietly) {

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -54,10 +55,14 @@ TEST_F(Cli, StdinThatCannotBeReadIsAnError) {
   // A pipe that the shell holds open and never writes to.
   const std::string silent = folder_ / "silent";
   ASSERT_EQ(mkfifo(silent.c_str(), 0600), 0);
-  expect_one_line_error(run_program({"/bin/sh", "-c",
-                                     "exec 3<>" + silent + "; " FATHOM_PROGRAM " " + tokenize +
-                                         " <&3 & sleep 0.5; kill -INT $!; wait $!"}),
-                        130, "interrupted");
+  RunOptions options;
+  options.interrupt_after = std::chrono::milliseconds(700);
+  options.timeout = std::chrono::seconds(20);
+  const std::string wait = "exec 3<>" + silent + "; exec " FATHOM_PROGRAM " " + tokenize + " <&3";
+  expect_one_line_error(run_program({"/bin/sh", "-c", wait}, options), 130, "interrupted");
+  // A program that was started with SIGINT ignored, as a script's background job is, stays so.
+  options.timeout = std::chrono::seconds(3);
+  EXPECT_EQ(run_program({"/bin/sh", "-c", "trap '' INT; " + wait}, options).status, 137);
 }
 
 TEST_F(Cli, BytesWithoutATokenAreNamed) {

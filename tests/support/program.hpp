@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,11 +22,14 @@ struct Finished {
 };
 
 struct RunOptions {
-  std::string in;                        // what stdin gives
-  std::vector<std::string> environment;  // NAME=VALUE, added to a small fixed one
-  int interrupts = 0;                    // SIGINTs sent once something is on stdout
-  bool close_stdout_early = false;       // the reader goes away after the first bytes
-  std::chrono::seconds timeout{120};     // killed then
+  std::string in;                                // what stdin gives
+  std::vector<std::string> environment;          // NAME=VALUE, added to a small fixed one
+  int interrupts = 0;                            // SIGINTs sent once something is on stdout
+  bool close_stdout_early = false;               // the reader goes away after the first bytes
+  std::chrono::milliseconds interrupt_after{0};  // one SIGINT then, whatever is on stdout
+  bool stall_stdout = false;                     // nobody reads stdout while the program lives
+  uint64_t file_size_limit = 0;                  // RLIMIT_FSIZE, bytes; 0 = none
+  std::chrono::seconds timeout{120};             // killed then
 };
 
 namespace detail {
@@ -35,6 +39,10 @@ inline void child(const std::vector<std::string>& command, const RunOptions& opt
   dup2(in, 0);
   dup2(out, 1);
   dup2(err, 2);
+  if (options.file_size_limit > 0) {
+    const rlimit limit{options.file_size_limit, options.file_size_limit};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
   std::vector<std::string> environment{"PATH=/usr/bin:/bin", "TERM=xterm", "LC_ALL=C.UTF-8"};
   environment.insert(environment.end(), options.environment.begin(), options.environment.end());
   std::vector<char*> argv, envp;
@@ -66,7 +74,9 @@ inline Finished run_program(const std::vector<std::string>& command,
   close(in[1]);
 
   Finished finished;
-  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  const auto start = std::chrono::steady_clock::now();
+  const auto deadline = start + options.timeout;
+  bool timer_pending = options.interrupt_after.count() > 0;
   int to_send = options.interrupts;
   pollfd streams[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
   std::string* texts[2] = {&finished.out, &finished.err};
@@ -75,8 +85,13 @@ inline Finished run_program(const std::vector<std::string>& command,
       kill(pid, SIGKILL);
       break;
     }
-    poll(streams, 2, 100);
-    for (int i = 0; i < 2; ++i) {
+    if (timer_pending && std::chrono::steady_clock::now() > start + options.interrupt_after) {
+      kill(pid, SIGINT);
+      timer_pending = false;
+    }
+    const bool stalled = options.stall_stdout && streams[1].fd >= 0;
+    poll(streams + (stalled ? 1 : 0), stalled ? 1 : 2, 100);
+    for (int i = stalled ? 1 : 0; i < 2; ++i) {
       if (streams[i].fd < 0 || !streams[i].revents) continue;
       char buffer[4096];
       const ssize_t n = read(streams[i].fd, buffer, sizeof buffer);
