@@ -123,6 +123,13 @@ std::vector<int64_t> parse_number_list(std::string_view text, std::string_view f
   return values;
 }
 
+std::optional<uint64_t> parse_uint64(std::string_view text) {
+  uint64_t value = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, problem] = std::from_chars(text.data(), last, value);
+  return problem == std::errc{} && end == last ? std::optional(value) : std::nullopt;
+}
+
 std::pair<int64_t, int64_t> parse_pair(std::string_view text, std::string_view flag) {
   const std::vector<int64_t> values = parse_number_list(text, flag);
   if (values.size() != 2) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ std::vector<std::string> expand_short_flags(std::span<char* const> arguments);
 // "4", "0,4096", "64-256+64", "64-1024*2" and lists of them, from 0 to 2^24. Throws Error{usage}
 // naming `flag`.
 std::vector<int64_t> parse_number_list(std::string_view text, std::string_view flag);
+// A whole number from 0 to 2^64-1 in decimal digits; none for any other text.
+std::optional<uint64_t> parse_uint64(std::string_view text);
 // "512,128" -> {512, 128}
 std::pair<int64_t, int64_t> parse_pair(std::string_view text, std::string_view flag);
 std::vector<std::string> split(std::string_view text, char separator);

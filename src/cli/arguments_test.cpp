@@ -43,6 +43,16 @@ TEST(Arguments, BadListsAreUsageErrors) {
   EXPECT_EQ(parse_pair("512,128", "-pg"), (std::pair<int64_t, int64_t>{512, 128}));
 }
 
+TEST(Arguments, WholeNumbersOf64Bits) {
+  EXPECT_EQ(parse_uint64("0"), 0u);
+  EXPECT_EQ(parse_uint64("010"), 10u);
+  EXPECT_EQ(parse_uint64("18446744073709551615"), UINT64_MAX);
+  for (const char* text :
+       {"", "-1", "+1", "18446744073709551616", "1e3", "0x10", "1_000", " 1", "1 ", "1.0"}) {
+    EXPECT_EQ(parse_uint64(text), std::nullopt) << text;
+  }
+}
+
 TEST(Arguments, KvTypesMustBeEqual) {
   EXPECT_EQ(parse_kv_types("q8_0", "q8_0"), KvType::q8_0);
   EXPECT_EQ(code_of([] { parse_kv_types("f16", "q8_0"); }), ErrorCode::usage);

@@ -435,9 +435,7 @@ RunCommand add_bench(CLI::App& app, Context& context) {
       ->default_str("md")
       ->type_name("FORMAT");
   app.add_flag("--no-warmup", flags->no_warmup, "Do not run each test until its time is stable");
-  app.add_option("--seed", flags->seed, "Seed of the tokens and of the order of the rounds")
-      ->capture_default_str()
-      ->type_name("N");
+  add_seed_flag(app, "--seed", "Seed of the tokens and of the order of the rounds", flags->seed);
   app.add_option("--page-tokens", flags->model.page_tokens,
                  "Tokens of a cache page: 16, 64 or 256; 0 = one page per sequence")
       ->capture_default_str()

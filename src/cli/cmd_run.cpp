@@ -214,10 +214,7 @@ RunCommand add_run(CLI::App& app, Context& context) {
 
   const char* sampling = "Sampling";
   SamplerParams& sampler = flags->sampler;
-  app.add_option("-s,--seed", sampler.seed, "Seed of the random draws")
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(sampling);
+  add_seed_flag(app, "-s,--seed", "Seed of the random draws", sampler.seed)->group(sampling);
   app.add_option("--temp", sampler.temperature, "Temperature; 0 = always the likeliest token")
       ->capture_default_str()
       ->type_name("X")

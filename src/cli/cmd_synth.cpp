@@ -6,6 +6,7 @@
 #include "cli/arguments.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/model_flags.hpp"
 #include "cli/terminal.hpp"
 #include "convert/synth.hpp"
 #include "measure/clock.hpp"
@@ -116,9 +117,7 @@ RunCommand add_synth(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->type_name("TYPE");
   app.add_flag("--pure", options.pure, "The type for every matrix, without the mix of its name");
-  app.add_option("-s,--seed", options.seed, "Seed of the weights")
-      ->capture_default_str()
-      ->type_name("N");
+  add_seed_flag(app, "-s,--seed", "Seed of the weights", options.seed);
   app.add_option("--vocab-size", options.vocab_size, "Instead of the shape's own; 0 keeps it")
       ->type_name("N");
   app.add_option("--layers", options.n_layers, "Instead of the shape's own; 0 keeps it")

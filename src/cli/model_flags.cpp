@@ -2,6 +2,8 @@
 // The flags' help texts and defaults, and the way from flags to OpenOptions to an open model.
 #include "cli/model_flags.hpp"
 
+#include <limits>
+
 #include "base/error.hpp"
 #include "cli/arguments.hpp"
 #include "cli/cache_dir.hpp"
@@ -20,6 +22,22 @@ void add_context_flag(CLI::App& app, int64_t& n_ctx) {
                  "Tokens a sequence can hold; 0 = the trained length, at most 4096")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 24))
+      ->type_name("N");
+}
+
+CLI::Option* add_seed_flag(CLI::App& app, const char* names, const char* text, uint64_t& seed) {
+  const auto canonical = [](std::string& given) {
+    const std::optional<uint64_t> value = parse_uint64(given);
+    if (!value) {
+      return fmt::format("'{}' is not a whole number from 0 to {}", given,
+                         std::numeric_limits<uint64_t>::max());
+    }
+    given = std::to_string(*value);  // CLI11 reads a leading 0 as octal
+    return std::string();
+  };
+  return app.add_option(names, seed, text)
+      ->capture_default_str()
+      ->transform(CLI::Validator(canonical, ""))
       ->type_name("N");
 }
 

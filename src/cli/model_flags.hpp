@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags of every command that opens a model, and opening it with progress and log.
+// The flags that several commands share, and opening a model with progress and log.
 #pragma once
 
 #include <memory>
@@ -26,6 +26,8 @@ struct ModelFlags {
 // MODEL, as the first word or as -m.
 void add_model_argument(CLI::App& app, std::string& model);
 void add_context_flag(CLI::App& app, int64_t& n_ctx);
+// A seed is any number of 64 bits; CLI11 alone would clamp what does not fit.
+CLI::Option* add_seed_flag(CLI::App& app, const char* names, const char* text, uint64_t& seed);
 // -ctk -ctv --page-tokens --activations -b -ub -ngl -fa
 void add_engine_flags(CLI::App& app, ModelFlags& flags);
 

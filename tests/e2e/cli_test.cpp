@@ -90,6 +90,14 @@ TEST_F(Cli, NumbersOutOfRangeAreUsageErrors) {
     expect_one_line_error(fathom({"run", model(), "-p", "a", "-n", n}), 2,
                           "not in range -1 to 2147483647");
   }
+  for (const char* seed : {"-1", "18446744073709551616", "0x10", "1e3", ""}) {
+    const std::string problem = "--seed: '" + std::string(seed) + "' is not a whole number from 0";
+    expect_one_line_error(fathom({"run", model(), "-p", "a", "-s", seed}), 2, problem);
+    expect_one_line_error(fathom({"bench", model(), "--seed", seed}), 2, problem);
+    expect_one_line_error(
+        fathom({"synth", folder_ / "seed.gguf", "--shape", "tiny-llama", "-s", seed}), 2, problem);
+  }
+  EXPECT_EQ(fathom({"run", model(), "-p", "a", "-n", "1", "-s", "18446744073709551615"}).status, 0);
   for (const char* chunks : {"0", "-2"}) {
     expect_one_line_error(fathom({"perplexity", model(), model(), "--chunks", chunks}), 2,
                           "--chunks " + std::string(chunks) + ": expected 1 or more");
