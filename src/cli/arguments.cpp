@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -26,6 +27,29 @@ constexpr ShortFlag kShortFlags[] = {
     {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-ngl", "--n-gpu-layers"},
     {"-ub", "--ubatch-size"},   {"-pg", "--prompt-gen"},    {"-fa", "--flash-attn"},
 };
+
+// Flags whose value is text or a path, which may look like a flag of ours.
+constexpr std::string_view kTextFlags[] = {
+    "-p",
+    "--prompt",
+    "-f",
+    "--file",
+    "-r",
+    "--stop",
+    "-m",
+    "--model",
+    "-o",
+    "--output",
+    "--reverse-prompt",
+    "--shape",
+    "--base",
+    "--save-base",
+    "--backend-dir",
+};
+
+bool takes_text(std::string_view flag) {
+  return std::find(std::begin(kTextFlags), std::end(kTextFlags), flag) != std::end(kTextFlags);
+}
 
 struct KvTypeName {
   KvType type;
@@ -97,10 +121,18 @@ struct OpenFile {
 
 std::vector<std::string> expand_short_flags(std::span<char* const> arguments) {
   std::vector<std::string> out;
+  bool only_words = false;  // after "--"
+  bool is_text = false;     // the value of the flag before
   for (const char* argument : arguments) {
     std::string text = argument;
-    for (const ShortFlag& flag : kShortFlags) {
-      if (text == flag.given) text = flag.meant;
+    if (only_words || is_text) {
+      is_text = false;
+    } else {
+      only_words = text == "--";
+      is_text = takes_text(text);
+      for (const ShortFlag& flag : kShortFlags) {
+        if (text == flag.given) text = flag.meant;
+      }
     }
     out.push_back(std::move(text));
   }

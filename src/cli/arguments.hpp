@@ -15,6 +15,7 @@
 namespace fathom::cli {
 
 // "-ctk" -> "--cache-type-k" and so on: CLI11 would read -ctk as -c -t -k.
+// The value of a flag that takes text stays as it is, and so do the words after "--".
 std::vector<std::string> expand_short_flags(std::span<char* const> arguments);
 
 // "4", "0,4096", "64-256+64", "64-1024*2" and lists of them, from 0 to 2^24. Throws Error{usage}

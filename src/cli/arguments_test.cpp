@@ -76,6 +76,21 @@ TEST(Arguments, ShortFlagsOfSeveralLetters) {
               ElementsAre("--cache-type-k", "f16", "-c", "--n-gpu-layers"));
 }
 
+std::vector<std::string> expanded(std::vector<std::string> given) {
+  std::vector<char*> pointers;
+  for (std::string& argument : given) pointers.push_back(argument.data());
+  return expand_short_flags(pointers);
+}
+
+TEST(Arguments, TextThatLooksLikeAShortFlagStays) {
+  for (const char* flag : {"-p", "--prompt", "-f", "--file", "-r", "--stop", "--reverse-prompt",
+                           "-m", "-o", "--backend-dir", "--base", "--save-base"}) {
+    EXPECT_THAT(expanded({flag, "-fa", "-fa"}), ElementsAre(flag, "-fa", "--flash-attn"));
+  }
+  EXPECT_THAT(expanded({"-p", "-f", "-ub", "8"}), ElementsAre("-p", "-f", "--ubatch-size", "8"));
+  EXPECT_THAT(expanded({"-v", "-fa", "--", "-fa"}), ElementsAre("-v", "--flash-attn", "--", "-fa"));
+}
+
 TEST(Arguments, ReadingWhatIsNoFile) {
   EXPECT_EQ(code_of([] { read_text("/nonexistent"); }), ErrorCode::bad_file);
   EXPECT_EQ(code_of([] { read_text("/"); }), ErrorCode::bad_file);
