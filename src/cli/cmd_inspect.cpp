@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "backends/cpu/cpu_backend.hpp"
-#include "backends/reference/reference_backend.hpp"
 #include "base/error.hpp"
 #include "base/utf8.hpp"
 #include "cache/gqa/gqa_cache.hpp"
@@ -19,7 +18,7 @@
 #include "cli/command.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/terminal.hpp"
-#include "device/backend_loader.hpp"
+#include "engine/bind_model.hpp"
 #include "engine/cache_plan.hpp"
 #include "gguf/gguf_file.hpp"
 #include "kernels/common/cpu_kernels.hpp"
@@ -126,10 +125,9 @@ FindService library_service(const Backend& backend, Activations activations) {
   };
 }
 
-FindService find_service(const CommonFlags& common, Activations activations) {
-  if (common.backend == "cpu") return cpu_service(common.isa, activations);
-  if (common.backend == "reference") return library_service(reference_backend(), activations);
-  return library_service(load_backend(common.backend, common.backend_dir), activations);
+FindService find_service(const Backend& backend, const std::string& isa, Activations activations) {
+  if (&backend == &cpu_backend()) return cpu_service(isa, activations);
+  return library_service(backend, activations);
 }
 
 Service service_of(const gguf::TensorInfo& tensor, const FindService& find) {
@@ -163,16 +161,22 @@ struct CachePlan {
   int64_t cache_bytes = 0;
 };
 
-CachePlan plan_cache(const gguf::File& file, const ModelFlags& flags) {
+// All that Engine::open does before it reads weights and asks for memory.
+CachePlan plan_cache(const gguf::File& file, const ModelFlags& flags, const Backend& backend,
+                     Activations activations) {
   CachePlan plan;
   try {
     plan.config = read_model_config(file);
     plan.n_ctx = flags.n_ctx ? flags.n_ctx : engine::default_context(plan.config);
+    require_context(plan.config, plan.n_ctx);
     OpenOptions options;
     options.kv_type = parse_kv_types(flags.type_k, flags.type_v);
     options.page_tokens = flags.page_tokens;
     const GqaCacheConfig cache = engine::plan_cache(plan.config, plan.n_ctx, options);
     GqaCache::validate(cache);
+    // Opened again, because `file` may hold tensors that no model may have.
+    const gguf::File strict = gguf::File::open(file.path());
+    engine::bind_model(strict, plan.config, backend, activations);
     plan.cache_bytes = GqaCache::planned_bytes(cache);
     plan.token_bytes = GqaCache::geometry(cache).token_bytes() * cache.n_layers;
   } catch (const Error& e) {
@@ -318,8 +322,9 @@ int cmd_inspect(const InspectFlags& flags, const Context& context) {
   const Activations activations = parse_activations(flags.model.activations) == ActivationType::f32
                                       ? Activations::f32
                                       : Activations::int8;
-  const FindService find = find_service(context.flags, activations);
-  const CachePlan plan = plan_cache(file, flags.model);
+  const Backend& backend = engine::select_backend(context.flags.backend, context.flags.backend_dir);
+  const FindService find = find_service(backend, context.flags.isa, activations);
+  const CachePlan plan = plan_cache(file, flags.model, backend, activations);
   if (context.flags.json) {
     report::Result document;
     document.command = context.arguments;

@@ -5,13 +5,11 @@
 #include <algorithm>
 
 #include "backends/cpu/cpu_backend.hpp"
-#include "backends/reference/reference_backend.hpp"
 #include "base/error.hpp"
-#include "device/backend_loader.hpp"
+#include "engine/bind_model.hpp"
 #include "engine/cache_plan.hpp"
 #include "kernels/common/cpu_kernels.hpp"
 #include "model/file_type.hpp"
-#include "model/vocab.hpp"
 
 namespace fathom::engine {
 namespace {
@@ -20,13 +18,6 @@ constexpr int64_t kDefaultLogitsRows = 8;
 // Rows of the embedding table looked up before its mapped pages are given back; a look-up maps
 // up to 64 KB.
 constexpr int64_t kRowsPerDrop = 64;
-
-const Backend& select_backend(const OpenOptions& options) {
-  for (const Backend* linked : {&cpu_backend(), &reference_backend()}) {
-    if (options.backend == linked->name) return *linked;
-  }
-  return load_backend(options.backend, options.backend_dir);
-}
 
 // The instruction set's functions for the CPU backend; null for others.
 const CpuKernels* select_kernels(const Backend& backend, const OpenOptions& options) {
@@ -81,19 +72,16 @@ std::shared_ptr<Engine> Engine::open(const std::string& path, const OpenOptions&
 Engine::Engine(const std::string& path, const OpenOptions& options)
     : file_(gguf::File::open(path)),
       config_(read_model_config(file_)),
-      backend_(&select_backend(options)),
+      backend_(&select_backend(options.backend, options.backend_dir)),
       cpu_(select_kernels(*backend_, options)),
       limits_(choose_limits(config_, options)) {
   const Activations activations =
       options.activations == ActivationType::f32 ? Activations::f32 : Activations::int8;
   const GqaCacheConfig cache_config = plan_cache(config_, limits_.n_ctx, options);
   GqaCache::validate(cache_config);
-  tokenizer_ = std::make_unique<text::Tokenizer>(text::Tokenizer::create(vocab_from_gguf(file_)));
-  if (tokenizer_->n_vocab() != config_.vocab_size) {
-    fail(ErrorCode::bad_file, "{}: the vocabulary has {} tokens, the embedding table {} rows", path,
-         tokenizer_->n_vocab(), config_.vocab_size);
-  }
-  weights_ = Weights::bind(file_, config_, *backend_, activations);
+  BoundModel bound = bind_model(file_, config_, *backend_, activations);
+  tokenizer_ = std::move(bound.tokenizer);
+  weights_ = std::move(bound.weights);
   const auto no_cache = [&](int) {
     return KvLayerView{GqaCache::geometry(cache_config), nullptr, nullptr};
   };

@@ -103,6 +103,49 @@ TEST_F(Cli, InspectNamesKernelsAndCacheBytes) {
   }
 }
 
+TEST_F(Cli, InspectRefusesWhatRunRefuses) {
+  struct Case {
+    const char* why;
+    GgufEdit edit;
+  };
+  GgufEdit no_pre, no_tensor, wrong_shape, extra, other_type, no_bos, window, large_embedding;
+  no_pre.without_keys = {"tokenizer.ggml.pre"};
+  no_tensor.without_tensors = {"blk.0.attn_k.weight"};
+  wrong_shape.add_tensors = {{"blk.0.attn_norm.weight", {8}}};
+  extra.add_tensors = {{"blk.0.surprise.weight", {8}}};
+  other_type.without_keys =
+      no_bos.without_keys = {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id"};
+  other_type.add_keys = [](gguf::Writer& writer) {
+    writer.add_string("tokenizer.ggml.add_bos_token", "yes");
+  };
+  no_bos.add_keys = [](gguf::Writer& writer) {
+    writer.add_bool("tokenizer.ggml.add_bos_token", true);
+  };
+  window.add_keys = [](gguf::Writer& writer) {
+    writer.add_u32("llama.attention.sliding_window", 64);
+  };
+  large_embedding.without_keys = {"llama.vocab_size"};
+  large_embedding.add_tensors = {{"token_embd.weight", {64, 513}}};
+  const Case cases[] = {{"tokenizer.ggml.pre is missing", no_pre},
+                        {"'blk.0.attn_k.weight'", no_tensor},
+                        {"found shape [8, 1, 1, 1]", wrong_shape},
+                        {"'blk.0.surprise.weight' has no place", extra},
+                        {"tokenizer.ggml.add_bos_token", other_type},
+                        {"there is no tokenizer.ggml.bos_token_id", no_bos},
+                        {"sliding window of 64", window},
+                        {"512 tokens, the embedding table 513", large_embedding}};
+  for (const Case& c : cases) {
+    const EditedGguf file(model(), c.edit);
+    const Finished run = fathom({"run", file.path(), "-p", "a", "-n", "1"});
+    expect_one_line_error(run, 1, c.why);
+    const Json summary = document(fathom({"inspect", file.path(), "--json"}))["summary"];
+    EXPECT_FALSE(summary["servable"].get<bool>()) << c.why;
+    ASSERT_TRUE(summary["why"].is_string()) << c.why;
+    EXPECT_EQ(run.err, "fathom run: " + summary["why"].get<std::string>() + "\n");
+    EXPECT_THAT(fathom({"inspect", file.path()}).out, HasSubstr("cannot be served"));
+  }
+}
+
 TEST_F(Cli, SynthReplacesOnlyRegularFiles) {
   const std::string pipe = folder_ / "pipe", subfolder = folder_ / "subfolder";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
