@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <unistd.h>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -95,7 +96,7 @@ std::optional<MeasuredPeak> load_peak(const measure::Machine& machine, int threa
   return best;
 }
 
-void store_peak(const measure::Machine& machine, const MeasuredPeak& peak) {
+std::string store_peak(const measure::Machine& machine, const MeasuredPeak& peak) {
   Json peaks = Json::array();
   for (const Json& entry : read_peaks()) {
     const std::optional<MeasuredPeak> old = peak_of(entry, machine.key());
@@ -105,16 +106,20 @@ void store_peak(const measure::Machine& machine, const MeasuredPeak& peak) {
                    {"threads", peak.threads},
                    {"median_gbps", peak.median_gbps},
                    {"max_gbps", peak.max_gbps}});
-  std::error_code ignored;
-  fs::create_directories(cache_dir(), ignored);
+  std::error_code problem, ignored;
+  fs::create_directories(cache_dir(), problem);
+  if (problem) return problem.message();
   const std::string path = cache_dir() + "/" + kPeakFile;
   const std::string temporary = fmt::format("{}.{}", path, getpid());
-  {
-    std::ofstream file(temporary);
-    file << dump_json(Json{{"schema", kPeakSchema}, {"peaks", peaks}}, 2) << "\n";
-    if (!file) return;
-  }
-  fs::rename(temporary, path, ignored);
+  errno = 0;
+  std::ofstream file(temporary);
+  file << dump_json(Json{{"schema", kPeakSchema}, {"peaks", peaks}}, 2) << "\n";
+  file.close();
+  if (!file) problem.assign(errno ? errno : EIO, std::generic_category());
+  if (!problem) fs::rename(temporary, path, problem);
+  if (!problem) return "";
+  fs::remove(temporary, ignored);
+  return problem.message();
 }
 
 }  // namespace fathom::cli

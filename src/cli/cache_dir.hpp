@@ -24,7 +24,8 @@ struct MeasuredPeak {
 };
 // The measured read bandwidth of this machine with so many threads, or else with the most.
 std::optional<MeasuredPeak> load_peak(const measure::Machine& machine, int threads);
-// Replaces the entry of this machine and thread count. A cache that cannot be written is no error.
-void store_peak(const measure::Machine& machine, const MeasuredPeak& peak);
+// Replaces the entry of this machine and thread count. A cache that cannot be written is no error:
+// the reason comes back, empty when the peak is stored.
+std::string store_peak(const measure::Machine& machine, const MeasuredPeak& peak);
 
 }  // namespace fathom::cli

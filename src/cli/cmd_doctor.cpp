@@ -7,6 +7,7 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "cli/cache_dir.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
@@ -63,7 +64,8 @@ Bandwidth measure_bandwidth(const CommonFlags& common) {
   return out;
 }
 
-std::vector<Missing> find_missing(const measure::Machine& m, const Bandwidth* bandwidth) {
+std::vector<Missing> find_missing(const measure::Machine& m, const Bandwidth* bandwidth,
+                                  const std::string& store_problem) {
   std::vector<Missing> missing;
   if (m.best_isa() == "scalar") {
     missing.push_back({"AVX2: this CPU has no fast instruction set that Fathom knows",
@@ -80,6 +82,12 @@ std::vector<Missing> find_missing(const measure::Machine& m, const Bandwidth* ba
       (bandwidth->summary.p95 - bandwidth->summary.p5) > kWideSpread * bandwidth->summary.median) {
     missing.push_back({"the read bandwidth varies from sample to sample: other work runs here",
                        "measure on an idle machine; rounds of bench interleave to bear this"});
+  }
+  if (!store_problem.empty()) {
+    missing.push_back({fmt::format("the bandwidth cannot be kept in {}: {}",
+                                   printable(cache_dir(), std::string::npos), store_problem),
+                       "set FATHOM_CACHE to a folder that can be written; until then run cannot "
+                       "say % of peak"});
   }
   if (!m.counters.empty()) {
     missing.push_back({"hardware counters: " + m.counters,
@@ -176,12 +184,14 @@ Json document_json(const Context& context, const measure::Machine& m, const Band
 int cmd_doctor(const DoctorFlags& flags, const Context& context) {
   const measure::Machine machine = measure::inspect_machine();
   std::optional<Bandwidth> bandwidth;
+  std::string store_problem;
   if (!flags.skip_bandwidth) {
     bandwidth = measure_bandwidth(context.flags);
-    store_peak(machine, {bandwidth->threads, bandwidth->summary.median, bandwidth->summary.max});
+    store_problem = store_peak(
+        machine, {bandwidth->threads, bandwidth->summary.median, bandwidth->summary.max});
   }
   const Bandwidth* measured = bandwidth ? &*bandwidth : nullptr;
-  const std::vector<Missing> missing = find_missing(machine, measured);
+  const std::vector<Missing> missing = find_missing(machine, measured, store_problem);
   if (context.flags.json) {
     write_stdout(dump_json(document_json(context, machine, measured, missing), 2) + "\n");
     return 0;

@@ -146,6 +146,26 @@ TEST_F(Cli, InspectRefusesWhatRunRefuses) {
   }
 }
 
+TEST_F(Cli, DoctorSaysWhyItCannotKeepTheBandwidth) {
+  const auto doctor = [](const std::string& cache) {
+    return run_program({FATHOM_PROGRAM, "doctor", "--json", "-q"},
+                       {.in = "", .environment = {"FATHOM_CACHE=" + cache}});
+  };
+  const auto kept = [](const Json& json) {
+    for (const Json& item : json["summary"]["missing"]) {
+      if (item["what"].get<std::string>().starts_with("the bandwidth cannot be kept")) return false;
+    }
+    return true;
+  };
+  const Json refused = document(doctor(model()));
+  EXPECT_FALSE(kept(refused));
+  EXPECT_THAT(dump_json(refused), AllOf(HasSubstr(model() + ": Not a directory"),
+                                        HasSubstr("set FATHOM_CACHE to a folder")));
+  const std::string cache = folder_ / "new" / "cache";
+  EXPECT_TRUE(kept(document(doctor(cache))));
+  EXPECT_TRUE(fs::exists(cache + "/machine.json"));
+}
+
 TEST_F(Cli, SynthReplacesOnlyRegularFiles) {
   const std::string pipe = folder_ / "pipe", subfolder = folder_ / "subfolder";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
