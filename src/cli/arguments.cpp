@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -218,14 +219,23 @@ LogitBias parse_logit_bias(std::string_view text) {
   return {token, bias};
 }
 
-std::string read_text(const std::string& path) {
+std::string read_text(const std::string& path, size_t max_bytes) {
   const bool is_stdin = path == "-";
   const char* name = is_stdin ? "stdin" : path.c_str();
   // Not blocking: the poll below waits for a FIFO's writer, and Ctrl-C ends it.
   const int fd = is_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(ErrorCode::bad_file, "cannot read {}: {}", name, std::strerror(errno));
   const OpenFile closer{is_stdin ? -1 : fd};
+  const auto require_size = [&](size_t n_bytes) {
+    if (n_bytes <= max_bytes) return;
+    fail(ErrorCode::usage, "{} holds more than {} bytes, the longest text that can be read", name,
+         max_bytes);
+  };
   std::string text;
+  if (struct stat about{}; ::fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
+    require_size(static_cast<size_t>(about.st_size));
+    text.reserve(static_cast<size_t>(about.st_size));  // growing would hold it twice
+  }
   char buffer[1 << 16];
   while (true) {
     // A wait of its own, so that a Ctrl-C between the check and the call is seen as well.
@@ -236,6 +246,7 @@ std::string read_text(const std::string& path) {
     if (n == 0) return text;
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) fail(ErrorCode::bad_file, "cannot read {}: {}", name, std::strerror(errno));
+    require_size(text.size() + static_cast<size_t>(n));
     text.append(buffer, static_cast<size_t>(n));
   }
 }

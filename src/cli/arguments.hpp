@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fathom/fathom.hpp"
+#include "text/tokenizer.hpp"
 
 namespace fathom::cli {
 
@@ -37,8 +38,8 @@ ActivationType parse_activations(std::string_view name);
 // "15043+1.5", "2-inf"
 LogitBias parse_logit_bias(std::string_view text);
 
-// The whole of a file, or of stdin when path is "-". Throws Error{bad_file}, and
-// Error{cancelled} after a Ctrl-C.
-std::string read_text(const std::string& path);
+// The whole of a file, or of stdin when path is "-". Throws Error{bad_file}, Error{usage} for more
+// than max_bytes, and Error{cancelled} after a Ctrl-C.
+std::string read_text(const std::string& path, size_t max_bytes = text::kMaxTextBytes);
 
 }  // namespace fathom::cli

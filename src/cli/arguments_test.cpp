@@ -5,7 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "base/error.hpp"
 
@@ -95,6 +99,17 @@ TEST(Arguments, ReadingWhatIsNoFile) {
   EXPECT_EQ(code_of([] { read_text("/nonexistent"); }), ErrorCode::bad_file);
   EXPECT_EQ(code_of([] { read_text("/"); }), ErrorCode::bad_file);
   EXPECT_EQ(read_text("/dev/null"), "");
+}
+
+TEST(Arguments, TextHasALimit) {
+  EXPECT_EQ(code_of([] { read_text("/dev/zero", 1 << 20); }), ErrorCode::usage);
+  const std::string path = testing::TempDir() + "fathom_text_" + std::to_string(getpid());
+  std::ofstream(path) << "four";
+  EXPECT_EQ(read_text(path, 4), "four");
+  EXPECT_EQ(code_of([&] { read_text(path, 3); }), ErrorCode::usage);
+  std::filesystem::resize_file(path, text::kMaxTextBytes + 1);
+  EXPECT_EQ(code_of([&] { read_text(path); }), ErrorCode::usage);
+  std::filesystem::remove(path);
 }
 
 }  // namespace

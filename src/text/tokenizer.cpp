@@ -18,8 +18,6 @@
 namespace fathom::text {
 namespace {
 
-constexpr size_t kMaxTextBytes = size_t{1} << 30;  // symbol positions take 32 bits
-
 // Guessing a pre-tokenizer gives plausible and wrong ids, so a name is required.
 const PreTokenizer& require_pre_tokenizer(const std::optional<std::string>& name) {
   if (name) {

@@ -6,6 +6,7 @@
 // SentencePiece it is byte tokens); U+2581, SentencePiece's own mark, which becomes a space.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,9 @@
 #include <vector>
 
 namespace fathom::text {
+
+// The longest text that can be encoded: symbol positions take 32 bits.
+inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
 // What a token is, numbered as in the file (`tokenizer.ggml.token_type`).
 enum class TokenType : uint8_t {
