@@ -167,6 +167,7 @@ int cmd_run(const RunFlags& flags, const Context& context) {
       options.n_ctx =
           std::max<int64_t>(kProfileContext, *std::max_element(depths.begin(), depths.end()) + 1);
     }
+    require_depths(depths, options.n_ctx);
   }
   OpenedModel opened = open_model(flags.model.model, std::move(options), common);
   const measure::Machine machine = measure::inspect_machine();

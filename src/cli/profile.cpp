@@ -225,13 +225,16 @@ Json depth_json(const DepthProfile& depth, double peak_gbps) {
 
 }  // namespace
 
+void require_depths(const std::vector<int64_t>& depths, int64_t n_ctx) {
+  const int64_t deepest = *std::max_element(depths.begin(), depths.end());
+  if (deepest + 1 <= n_ctx) return;
+  fail(ErrorCode::usage, "--depths {} needs a context of {} tokens, this one has {}: give -c {}",
+       deepest, deepest + 1, n_ctx, deepest + 1);
+}
+
 Profile profile_decode(Model& model, const measure::Machine& machine, const ProfileOptions& options,
                        const CommonFlags& common) {
-  const int64_t deepest = *std::max_element(options.depths.begin(), options.depths.end());
-  if (deepest + 1 > model.info().n_ctx) {
-    fail(ErrorCode::usage, "--depths {} needs a context of {} tokens, this one has {}: give -c {}",
-         deepest, deepest + 1, model.info().n_ctx, deepest + 1);
-  }
+  require_depths(options.depths, model.info().n_ctx);
   ProgressBar bar("profile", common.quiet);
   std::vector<std::unique_ptr<DepthArm>> depth_arms;
   double filled = 0;

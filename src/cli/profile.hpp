@@ -67,6 +67,9 @@ struct Profile {
   void add_to(report::Result& document) const;
 };
 
+// Throws Error{usage} when a step at one of the depths does not fit into the context.
+void require_depths(const std::vector<int64_t>& depths, int64_t n_ctx);
+
 Profile profile_decode(Model& model, const measure::Machine& machine, const ProfileOptions& options,
                        const CommonFlags& common);
 

@@ -104,6 +104,14 @@ TEST_F(Cli, NumbersOutOfRangeAreUsageErrors) {
   }
 }
 
+TEST_F(Cli, DepthsBeyondTheContextEndBeforeTheModelLoads) {
+  const std::string problem = "--depths 8 needs a context of 9 tokens, this one has 4: give -c 9";
+  for (const std::string& name : {model(), std::string("/nonexistent.gguf")}) {
+    expect_one_line_error(
+        fathom({"run", name, "-p", "a", "--profile", "--depths", "4,8", "-c", "4"}), 2, problem);
+  }
+}
+
 TEST_F(Cli, JsonIsHonouredOrRefused) {
   expect_one_line_error(fathom({"tokenize", model(), "-p", "a", "--ids", "--json"}), 2, "--ids");
   expect_one_line_error(fathom({"bench", model(), "--json", "-o", "csv"}), 2, "-o csv");
