@@ -58,7 +58,8 @@ class FATHOM_API Model {
   };
   void step(std::span<const BatchEntry> batch, LogitsMode logits = LogitsMode::last);
 
-  // What one step must move and compute: n_rows tokens of one sequence (1 = decode) after n_past.
+  // What one step must move and compute: n_rows tokens of one sequence (1 = decode, at most 2^16)
+  // after n_past (at most 2^24); Error{usage} for others.
   Cost step_cost(int64_t n_past, int64_t n_rows = 1) const;
 
   // Told of every op of every step; null = nobody. It must outlive its use.
@@ -97,7 +98,8 @@ class FATHOM_API Sequence {
   // Draws the token that follows; the random stream is keyed by (seed, size()).
   int32_t sample(const SamplerParams& params, std::span<const LogitBias> logit_bias = {});
 
-  // prefill, then sample, emit and step until an end.
+  // prefill, then sample, emit and step until an end. Error{usage} for wrong options or a prompt
+  // that does not fit leaves the sequence as it was.
   GenerateResult generate(std::span<const int32_t> prompt, const GenerateOptions& options);
 
   int64_t size() const;       // tokens so far

@@ -3,17 +3,21 @@
 #include <gtest/gtest.h>
 #include <fathom/fathom.hpp>
 
+#include <cmath>
+#include <limits>
 #include <optional>
 
 namespace fathom {
 namespace {
+
+const std::string kModel = std::string(FATHOM_SOURCE_DIR) + "/tests/fixtures/qwen2_bias.gguf";
 
 Model open_model(int max_sequences = 1) {
   OpenOptions options;
   options.threads = 1;
   options.n_ctx = 64;
   options.max_sequences = max_sequences;
-  return Model::open(std::string(FATHOM_SOURCE_DIR) + "/tests/fixtures/qwen2_bias.gguf", options);
+  return Model::open(kModel, options);
 }
 
 TEST(Api, DescribesTheModel) {
@@ -74,6 +78,63 @@ TEST(Api, GreedyTextRepeatsAndSequencesOutliveTheModel) {
   EXPECT_EQ(first.text, second.text);
   EXPECT_EQ(sequence.stats().logits_hash, hash);
   EXPECT_EQ(first.tokens.size(), 12u);
+}
+
+template <class Call>
+void expect_usage_error(const Call& call, const std::string& part) {
+  try {
+    call();
+    ADD_FAILURE() << "no error, expected one with " << part;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage) << e.what();
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+TEST(Api, OptionsOutsideTheirEnumAreUsageErrors) {
+  for (const int value : {-1, 2, 4, 99}) {
+    OpenOptions options;
+    options.activations = static_cast<ActivationType>(value);
+    expect_usage_error([&] { Model::open(kModel, options); }, "activations: found");
+  }
+  for (const int value : {-1, 4, 99}) {
+    OpenOptions options;
+    options.kv_type = static_cast<KvType>(value);
+    expect_usage_error([&] { Model::open(kModel, options); }, "KV cache type: found");
+  }
+}
+
+TEST(Api, StepCostTakesWhatAStepCanTake) {
+  const Model model = open_model();
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
+  const std::pair<int64_t, int64_t> wrong[] = {
+      {-1, 1}, {0, 0}, {0, -1}, {kHuge, 1}, {0, kHuge}, {(1 << 24) + 1, 1}, {0, (1 << 16) + 1}};
+  for (const auto& [n_past, n_rows] : wrong) {
+    expect_usage_error([&] { model.step_cost(n_past, n_rows); }, "step cost: found");
+  }
+  EXPECT_GT(model.step_cost(1 << 24, 1 << 16).flops_useful, 0);
+}
+
+TEST(Api, GenerateRefusesWrongOptionsBeforeThePrefill) {
+  Model model = open_model();
+  Sequence sequence = model.sequence();
+  sequence.prefill(std::vector<int32_t>{1, 2, 3});
+  const auto expect_refused = [&](const GenerateOptions& options, const std::string& part) {
+    expect_usage_error([&] { sequence.generate(std::vector<int32_t>{4, 5}, options); }, part);
+    EXPECT_EQ(sequence.size(), 3);
+    EXPECT_FALSE(sequence.logits().empty()) << "no step has run";
+  };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const LogitBias wrong[] = {{260, 1}, {-1, 1}, {0, kInfinity}, {0, NAN}};
+  for (const LogitBias& bias : wrong) {
+    GenerateOptions options;
+    options.max_tokens = 0;
+    options.logit_bias = {{1, 1}, bias};
+    expect_refused(options, "logit bias: found");
+  }
+  GenerateOptions options;
+  options.sampler.top_p = 2;
+  expect_refused(options, "top-p: found");
 }
 
 TEST(Api, ErrorsCarryTheirCode) {

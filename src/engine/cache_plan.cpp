@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/error.hpp"
+
 namespace fathom::engine {
 namespace {
 
@@ -12,7 +14,12 @@ constexpr int64_t kDefaultContext = 4096;
 
 KvFormat kv_format(KvType type) {
   constexpr std::array kFormats{KvFormat::f16, KvFormat::bf16, KvFormat::f32, KvFormat::q8_0};
-  return kFormats.at(static_cast<size_t>(type));
+  const size_t index = static_cast<size_t>(type);
+  if (index >= kFormats.size()) {
+    fail(ErrorCode::usage, "KV cache type: found {}, expected KvType f16, bf16, f32 or q8_0",
+         static_cast<int>(type));
+  }
+  return kFormats[index];
 }
 
 }  // namespace

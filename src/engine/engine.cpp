@@ -15,6 +15,8 @@ namespace fathom::engine {
 namespace {
 
 constexpr int64_t kDefaultLogitsRows = 8;
+constexpr int kMaxUbatch = 1 << 16;
+constexpr int64_t kMaxContext = 1 << 24;
 // Rows of the embedding table looked up before its mapped pages are given back; a look-up maps
 // up to 64 KB.
 constexpr int64_t kRowsPerDrop = 64;
@@ -41,8 +43,8 @@ int64_t choose_context(const ModelConfig& config, const OpenOptions& options) {
 }
 
 StepLimits choose_limits(const ModelConfig& config, const OpenOptions& options) {
-  if (options.n_ubatch < 1 || options.n_ubatch > 1 << 16) {
-    fail(ErrorCode::usage, "ubatch: found {} rows, expected 1 to {}", options.n_ubatch, 1 << 16);
+  if (options.n_ubatch < 1 || options.n_ubatch > kMaxUbatch) {
+    fail(ErrorCode::usage, "ubatch: found {} rows, expected 1 to {}", options.n_ubatch, kMaxUbatch);
   }
   if (options.max_logits_rows < 0 || options.max_logits_rows > 1 << 16) {
     fail(ErrorCode::usage, "logits rows: found {}, expected 0 to {}", options.max_logits_rows,
@@ -54,6 +56,13 @@ StepLimits choose_limits(const ModelConfig& config, const OpenOptions& options) 
       std::max<int64_t>(options.max_logits_rows ? options.max_logits_rows : kDefaultLogitsRows,
                         options.max_sequences);
   return {std::min(max_rows, n_ctx * std::max(1, options.max_sequences)), max_out, n_ctx};
+}
+
+Activations choose_activations(const OpenOptions& options) {
+  if (options.activations == ActivationType::int8) return Activations::int8;
+  if (options.activations == ActivationType::f32) return Activations::f32;
+  fail(ErrorCode::usage, "activations: found {}, expected ActivationType int8 or f32",
+       static_cast<int>(options.activations));
 }
 
 int choose_threads(const OpenOptions& options) {
@@ -75,8 +84,7 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
       backend_(&select_backend(options.backend, options.backend_dir)),
       cpu_(select_kernels(*backend_, options)),
       limits_(choose_limits(config_, options)) {
-  const Activations activations =
-      options.activations == ActivationType::f32 ? Activations::f32 : Activations::int8;
+  const Activations activations = choose_activations(options);
   const GqaCacheConfig cache_config = plan_cache(config_, limits_.n_ctx, options);
   GqaCache::validate(cache_config);
   BoundModel bound = bind_model(file_, config_, *backend_, activations);
@@ -172,6 +180,10 @@ void Engine::fill_cache(int slot, int64_t begin, int64_t end, uint64_t seed) {
 }
 
 Cost Engine::step_cost(int64_t n_past, int64_t n_rows, int64_t n_out) const {
+  if (n_past < 0 || n_past > kMaxContext || n_rows < 1 || n_rows > kMaxUbatch) {
+    fail(ErrorCode::usage, "step cost: found {} tokens after {}, expected 1 to {} after 0 to {}",
+         n_rows, n_past, kMaxUbatch, kMaxContext);
+  }
   const StepShape shape{.n_rows = n_rows,
                         .n_out = n_out,
                         .kv_tokens = n_past + n_rows,

@@ -74,6 +74,7 @@ class TextStream {
 GenerateResult generate(Sequence& sequence, std::span<const int32_t> prompt,
                         const GenerateOptions& options) {
   validate(options.sampler);
+  validate(options.logit_bias, sequence.engine().config().vocab_size);
   const auto start = Clock::now();
   const text::Tokenizer& tokenizer = sequence.engine().tokenizer();
   const int64_t limit =

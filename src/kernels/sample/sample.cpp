@@ -75,16 +75,8 @@ const float* adjusted_logits(const SampleArgs& args, Workspace& workspace) {
       out[token] = logit > 0 ? logit / p.repeat_penalty : logit * p.repeat_penalty;
     }
   }
-  for (const LogitBias& entry : args.logit_bias) {
-    if (entry.token < 0 || entry.token >= vocab_size || std::isnan(entry.bias) ||
-        entry.bias == kInfinity) {
-      fail(ErrorCode::usage,
-           "logit bias: found token {} with bias {}, expected a token below {} and a bias below "
-           "infinity",
-           entry.token, entry.bias, vocab_size);
-    }
-    out[entry.token] += entry.bias;
-  }
+  validate(args.logit_bias, vocab_size);
+  for (const LogitBias& entry : args.logit_bias) out[entry.token] += entry.bias;
   return out;
 }
 
@@ -231,6 +223,18 @@ void validate(const SamplerParams& p) {
   require(p.repeat_penalty > 0 && p.repeat_penalty < kInfinity, "repeat-penalty", p.repeat_penalty,
           "a finite number above 0");
   require(p.repeat_last_n >= -1, "repeat-last-n", p.repeat_last_n, "-1 (all) or more");
+}
+
+void validate(std::span<const LogitBias> logit_bias, int64_t vocab_size) {
+  for (const LogitBias& entry : logit_bias) {
+    if (entry.token < 0 || entry.token >= vocab_size || std::isnan(entry.bias) ||
+        entry.bias == kInfinity) {
+      fail(ErrorCode::usage,
+           "logit bias: found token {} with bias {}, expected a token below {} and a bias below "
+           "infinity",
+           entry.token, entry.bias, vocab_size);
+    }
+  }
 }
 
 Cost cost(const SampleArgs::Static& s, int64_t n_out) {

@@ -27,6 +27,8 @@ struct SampleArgs {
 
 // Throws Error{usage} naming the parameter that is out of its range.
 void validate(const SamplerParams& params);
+// Throws Error{usage} for a token outside the vocabulary and a bias of +inf or NaN.
+void validate(std::span<const LogitBias> logit_bias, int64_t vocab_size);
 Cost cost(const SampleArgs::Static& s, int64_t n_out);
 int64_t workspace_bytes_cpu(const SampleArgs::Static& s);
 void sample_ref(ExecContext& ctx, const SampleArgs& args);
