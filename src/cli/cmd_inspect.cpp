@@ -22,6 +22,7 @@
 #include "engine/cache_plan.hpp"
 #include "gguf/gguf_file.hpp"
 #include "kernels/common/cpu_kernels.hpp"
+#include "kernels/quant/slow_formats.hpp"
 #include "model/file_type.hpp"
 #include "model/model_config.hpp"
 #include "report/result.hpp"
@@ -107,7 +108,8 @@ FindService cpu_service(const std::string& isa, Activations activations) {
     return {.kernel = fmt::format(
                 "{} {}, {}", kernels.isa, dtype_info(plan.packed_type).name,
                 takes_float_activations(plan.packed_type) ? "f32 activations" : "int8 activations"),
-            .slow = &kernels != &scalar && run == scalar.matmul_of(plan),
+            .slow = (&kernels != &scalar && run == scalar.matmul_of(plan)) ||
+                    quant::is_slow_format(kernels.isa, plan.packed_type),
             .problem = ""};
   };
 }
