@@ -14,7 +14,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLE = "src/kernels/quant/slow_formats.hpp"
 LIMIT_PCT = 85.0
-ENTRY = re.compile(r'\{"(\w+)", DType::(\w+)\}')
+ENTRY = re.compile(r'\{"(\w+)", DType::(\w+), (\d+)\}')
 
 
 def measured(summary):
@@ -24,14 +24,15 @@ def measured(summary):
 
 
 def problems(listed, shares):
+    """listed: {(isa, type): share in %} of the table."""
     found = []
     for (isa, name), pct in sorted(shares.items()):
-        if pct < LIMIT_PCT and (isa, name) not in listed:
-            found.append(f"{TABLE}: {isa} {name} reached {pct:.0f} % and is not listed")
-        if pct >= LIMIT_PCT and (isa, name) in listed:
-            found.append(f"{TABLE}: {isa} {name} is listed and reached {pct:.0f} %")
+        expected = round(pct) if pct < LIMIT_PCT else None
+        if listed.get((isa, name)) != expected:
+            found.append(f"{TABLE}: {isa} {name} reached {pct:.1f} %, the table has "
+                         f"{listed.get((isa, name), 'no row')}")
     found += [f"{TABLE}: {isa} {name} is listed and was never measured"
-              for isa, name in sorted(listed - shares.keys())]
+              for isa, name in sorted(listed.keys() - shares.keys())]
     return found
 
 
@@ -40,17 +41,19 @@ def self_test():
         {"model": "avx2", "id": "format_decode_q4_0", "pct_of_limit": 90.0},
         {"model": "avx2", "id": "format_decode_q2_k", "pct_of_limit": 60.0},
         {"model": "avx2", "id": "depth_linearity", "pct_of_limit": 10.0}]})
-    assert problems({("avx2", "q2_k")}, shares) == []
-    assert len(problems(set(), shares)) == 1
-    assert len(problems({("avx2", "q2_k"), ("avx2", "q4_0")}, shares)) == 1
-    assert len(problems({("avx2", "q2_k"), ("avx2", "q3_k")}, shares)) == 1
+    assert problems({("avx2", "q2_k"): 60}, shares) == []
+    assert len(problems({}, shares)) == 1
+    assert len(problems({("avx2", "q2_k"): 61}, shares)) == 1
+    assert len(problems({("avx2", "q2_k"): 60, ("avx2", "q4_0"): 90}, shares)) == 1
+    assert len(problems({("avx2", "q2_k"): 60, ("avx2", "q3_k"): 50}, shares)) == 1
 
 
 def main():
     self_test()
     if "--self-test" in sys.argv[1:]:
         return 0
-    listed = set(ENTRY.findall((ROOT / TABLE).read_text()))
+    listed = {(isa, name): int(pct)
+              for isa, name, pct in ENTRY.findall((ROOT / TABLE).read_text())}
     shares = {}
     for isa in ("avx2", "avx512"):
         path = ROOT / f"bench/results/cpu-{isa}/summary.json"

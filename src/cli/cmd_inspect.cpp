@@ -105,11 +105,13 @@ FindService cpu_service(const std::string& isa, Activations activations) {
               .problem = fmt::format("no {} kernel for {}", kernels.isa,
                                      dtype_info(plan.packed_type).name)};
     }
+    const quant::SlowFormat* slow = quant::find_slow_format(kernels.isa, plan.packed_type);
+    const bool fallback = &kernels != &scalar && run == scalar.matmul_of(plan);
     return {.kernel = fmt::format(
-                "{} {}, {}", kernels.isa, dtype_info(plan.packed_type).name,
-                takes_float_activations(plan.packed_type) ? "f32 activations" : "int8 activations"),
-            .slow = (&kernels != &scalar && run == scalar.matmul_of(plan)) ||
-                    quant::is_slow_format(kernels.isa, plan.packed_type),
+                "{} {}, {}{}", kernels.isa, dtype_info(plan.packed_type).name,
+                takes_float_activations(plan.packed_type) ? "f32 activations" : "int8 activations",
+                slow ? fmt::format(", {} % of the read ceiling", slow->pct) : ""),
+            .slow = fallback || slow != nullptr,
             .problem = ""};
   };
 }
