@@ -53,6 +53,10 @@ int64_t last_level_cache_bytes() {
   return largest > 0 ? largest : int64_t{32} << 20;
 }
 
+int64_t beyond_cache_bytes() {
+  return std::clamp<int64_t>(3 * last_level_cache_bytes(), kMinBuffer, kMaxBuffer);
+}
+
 ReadBandwidth::ReadBandwidth(const ReadBandwidthOptions& options)
     : pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads
                                                              : ThreadPool::usable_cpus())) {

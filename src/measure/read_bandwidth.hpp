@@ -49,5 +49,7 @@ class ReadBandwidth {
 
 // The size of the largest data cache that CPU 0 reports, or 32 MiB when it reports none.
 int64_t last_level_cache_bytes();
+// Three times that, 128 MiB to 1 GiB: what a benchmark walks through to read memory, not caches.
+int64_t beyond_cache_bytes();
 
 }  // namespace fathom::measure

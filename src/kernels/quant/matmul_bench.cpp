@@ -80,14 +80,9 @@ void run(benchmark::State& state, const CpuKernels* isa, DType type, int64_t n_a
       Counter(1e-9 * weights.w.rows * kCols * n_act * state.iterations(), Counter::kIsRate);
 }
 
-// Beyond the last-level cache, within what a test machine has.
-int64_t decode_bytes() {
-  return std::clamp<int64_t>(3 * measure::last_level_cache_bytes(), 128 << 20, 1 << 30);
-}
-
 void read_stream(benchmark::State& state) {
   static measure::ReadBandwidth stream({.threads = kThreads, .buffer_bytes = 0});
-  double sum = 0;  // the mean, as the rates beside it are
+  double sum = 0;                                       // the mean, as the rates beside it are
   for (auto _ : state) sum += stream.sample_gbps(0.0);  // one pass
   state.counters["GB/s"] = sum / static_cast<double>(state.iterations());
 }
@@ -105,7 +100,7 @@ int main(int argc, char** argv) {
       const DType type = info.type;
       const std::string name = std::string(isa->isa) + "/" + info.name;
       benchmark::RegisterBenchmark(("decode/" + name).c_str(), [=](benchmark::State& s) {
-        run(s, isa, type, 1, decode_bytes());
+        run(s, isa, type, 1, measure::beyond_cache_bytes());
       })->UseRealTime();
       benchmark::RegisterBenchmark(("cached/" + name).c_str(), [=](benchmark::State& s) {
         run(s, isa, type, 1, 512 << 10);
