@@ -22,13 +22,21 @@ def cell(row):
     return f"{row['ours']:.0f} {row['unit']}, **{row['ratio']:.2f}×** [{low:.2f}, {high:.2f}]{share}"
 
 
+def commits_of(folder, summary):
+    """Rows are measured one by one: the commits of the raw files that the table's rows come from."""
+    found = set()
+    for raw in {row["raw"] for row in summary["rows"] if row["id"] in MEASURES}:
+        found.add(json.loads((ROOT / "bench/results" / folder / raw).read_text())["commit"][:12])
+    return ", ".join(sorted(found))
+
+
 def table(folder):
     summary = json.loads((ROOT / "bench/results" / folder / "summary.json").read_text())
     rows = {(row["model"], row["id"]): row for row in summary["rows"]}
     models = sorted({model for model, measure in rows if measure in MEASURES})
     peers = sorted({row["peer"].split(", flash")[0] for row in summary["rows"]
                     if row["id"] in MEASURES})
-    lines = [f"`bench/results/{folder}` ({summary['date']}, commit {summary['commit'][:12]}): "
+    lines = [f"`bench/results/{folder}` ({summary['date']}, commit {commits_of(folder, summary)}): "
              f"{summary['machine']['cpu']}, 2 threads; peer: {'; '.join(peers)}.", "",
              "| model | " + " | ".join(MEASURES.values()) + " |", "|---" * (len(MEASURES) + 1) + "|"]
     for model in models:
