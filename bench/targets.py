@@ -8,9 +8,12 @@ reserved_cache        tok/s at the same used depth with a large against a small 
 
 Writes raw files and the rows of summary.json to bench/results/<machine>/, prints each target,
 what was measured and the verdict; exits 1 when a target is missed, 4 when a gate says that the
-figures cannot be trusted. Plain Python 3.11, no third-party package, no network.
+figures cannot be trusted. Formats are written one by one, and those of one commit join in the raw
+file: a run may be stopped and go on with others. Plain Python 3.11, no third-party package, no
+network.
 """
 import argparse
+import json
 import pathlib
 import random
 import re
@@ -136,14 +139,19 @@ def format_names(args):
     listed = subprocess.run([args.matmul_bench, "--benchmark_list_tests"], capture_output=True,
                             text=True, check=True).stdout.split()
     found = [match.groups() for match in map(DECODE_NAME.fullmatch, listed) if match]
-    chosen = [(isa, name) for isa, name in found if not args.formats or name in args.formats]
+    chosen = [(isa, name) for isa, name in found
+              if args.isa in (None, isa) and (not args.formats or name in args.formats)]
     if not chosen:
-        raise SystemExit(f"matmul_bench lists no decode row of {args.formats or 'any format'}")
+        raise SystemExit(f"matmul_bench lists no decode row of {args.formats or 'any format'}"
+                         f"{f' on {args.isa}' if args.isa else ''}")
     return chosen
 
 
-def measure_formats(args, _rng):
-    rows, record, shares = [], {}, []
+# Each measure gives (rows, gates, record) of what it has so far, as often as main() shall write it.
+
+def measure_formats(args, earlier, _rng):
+    """Format by format. Rounds of others that the raw file holds already are kept."""
+    rows, record = [], earlier.get("rounds", {})
     for isa, name in format_names(args):
         rounds = []
         for _ in range(args.rounds):
@@ -160,12 +168,12 @@ def measure_formats(args, _rng):
                            "foreign_cpu_share": foreign.value})
         record[f"{isa}/{name}"] = rounds
         rows.append(format_row(isa, name, rounds, "targets_formats.json"))
-        shares += [r["foreign_cpu_share"] for r in rounds]
         print_row(rows[-1])
-    return rows, [peers.idle_gate("formats", shares)], {"rounds": record}
+        shares = [r["foreign_cpu_share"] for rounds in record.values() for r in rounds]
+        yield rows, [peers.idle_gate("formats", shares)], {"rounds": record}
 
 
-def measure_linearity(args, _rng):
+def measure_linearity(args, _earlier, _rng):
     command = [str(args.fathom), "bench", str(args.model_path), "-p", "0", "-n", str(args.n_gen),
                "-d", ",".join(map(str, args.depths)), "-t", str(args.threads), "-r",
                str(args.rounds), "--json", "-q"]
@@ -180,7 +188,7 @@ def measure_linearity(args, _rng):
     print_row(row)
     gates = peers.gates_of("depth_linearity", [{"blocks": [{"gates": document["gates"]}]}])
     gates.append(peers.idle_gate("depth_linearity", [foreign.value]))
-    return [row], gates, {"command": command, "fit": fit, "document": document}
+    yield [row], gates, {"command": command, "fit": fit, "document": document}
 
 
 def decode_rate(document):
@@ -188,7 +196,7 @@ def decode_rate(document):
     return run["decode_tokens"] / run["decode_s"]
 
 
-def measure_reserved(args, rng):
+def measure_reserved(args, _earlier, rng):
     rounds, shares, depth = [], [], None
     for _ in range(args.rounds):
         entry, arms = {}, list(CACHES)
@@ -205,11 +213,29 @@ def measure_reserved(args, rng):
         rounds.append(entry)
     row = reserved_row(rounds, args.model, "targets_reserved.json")
     print_row(row)
-    return ([row], [peers.idle_gate("reserved_cache", shares)],
-            {"caches": CACHES, "used_depth": depth, "n_gen": args.n_gen, "rounds": rounds})
+    yield ([row], [peers.idle_gate("reserved_cache", shares)],
+           {"caches": CACHES, "used_depth": depth, "n_gen": args.n_gen, "rounds": rounds})
 
 
 MEASURES = {"formats": measure_formats, "depth": measure_linearity, "reserved": measure_reserved}
+
+
+def measure(name, args, machine, rng):
+    """Takes one measure and writes its files after each part; its rows and gates."""
+    folder = args.out / machine["class"]
+    raw_path = folder / f"targets_{name}.json"
+    head = {"machine": machine, "commit": args.commit, "threads": args.threads}
+    earlier, rows, gates = earlier_record(raw_path, head), [], []
+    for rows, gates, record in MEASURES[name](args, earlier, rng):
+        results.write_json(raw_path, {**head, "date": results.today(), "gates": gates, **record})
+        results.update_summary(folder, args.commit, machine, rows)
+    return rows, gates
+
+
+def earlier_record(path, head):
+    """What a raw file holds already, when it is of the same program, machine and setting."""
+    old = json.loads(path.read_text()) if path.exists() else {}
+    return old if all(old.get(key) == value for key, value in head.items()) else {}
 
 
 def print_row(row):
@@ -228,6 +254,8 @@ def parse_args(argv):
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results")
     parser.add_argument("--targets", nargs="+", choices=MEASURES, default=list(MEASURES))
     parser.add_argument("--formats", nargs="+", help="of matmul_bench, such as Q4_K; all if absent")
+    parser.add_argument("--isa", choices=("avx2", "avx512"),
+                        help="of the formats; all that the machine has if absent")
     parser.add_argument("--depths", nargs="+", type=int, default=list(DEPTHS))
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--n-gen", type=int, default=32, help="tokens of a decode block")
@@ -238,22 +266,21 @@ def parse_args(argv):
     parser.add_argument("--wait-idle", type=float, default=120.0,
                         help="seconds to wait before a block until others leave the CPUs alone")
     parser.add_argument("--seed", type=int, default=1, help="order of the arms")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.isa and args.targets != ["formats"]:
+        parser.error("--isa is for the formats alone: add --targets formats")
+    args.commit = results.commit_of(ROOT)
+    return args
 
 
 def main(argv=None):
     args = parse_args(argv)
-    machine, commit = results.machine_data(), results.commit_of(ROOT)
+    machine, rng = results.machine_data(), random.Random(args.seed)
     if set(args.targets) - {"formats"}:
         args.model_path = peers.model_path_of(args, args.model)
-    folder, rng = args.out / machine["class"], random.Random(args.seed)
     all_rows, gates = [], []
     for name in args.targets:
-        rows, new_gates, record = MEASURES[name](args, rng)
-        results.write_json(folder / f"targets_{name}.json",
-                           {"machine": machine, "commit": commit, "date": results.today(),
-                            "threads": args.threads, "gates": new_gates, **record})
-        results.update_summary(folder, commit, machine, rows)
+        rows, new_gates = measure(name, args, machine, rng)
         all_rows += rows
         gates += new_gates
     failed = [gate for gate in gates if not gate["pass"]]

@@ -21,14 +21,17 @@ def flag(name):
     return args[args.index(name) + 1]
 if "--benchmark_list_tests" in args:
     print("read_stream/real_time")
-    for name in ("Q4_0", "Q8_0"):
-        print("decode/avx2/%s/real_time\\nprefill/avx2/%s/real_time" % (name, name))
+    for isa in ("avx2", "avx512"):
+        for name in ("Q4_0", "Q8_0"):
+            print("decode/%s/%s/real_time\\nprefill/%s/%s/real_time" % (isa, name, isa, name))
 elif any(a.startswith("--benchmark_filter") for a in args):
-    name = "Q4_0" if "/Q4_0)" in args[-1] else "Q8_0"
+    isa, name = args[-1].rstrip(")/").split("/")[-2:]
+    if {stop!r} in (name, isa + "/" + name):
+        sys.exit("stopped")
     rate = {{"Q4_0": 18.0, "Q8_0": 16.0}}[name]
     print(json.dumps({{"benchmarks": [
         {{"name": "read_stream/iterations:10/real_time", "GB/s": 20.0}},
-        {{"name": "decode/avx2/%s/real_time" % name, "GB/s": rate}}]}}))
+        {{"name": "decode/%s/%s/real_time" % (isa, name), "GB/s": rate}}]}}))
 elif args[0] == "bench":
     n, rows = int(flag("-n")), []
     for depth in map(int, flag("-d").split(",")):
@@ -107,40 +110,75 @@ class JudgeTest(unittest.TestCase):
 
 
 class FlowTest(unittest.TestCase):
-    def run_main(self, *arguments, cliff=0.0, large=1.0, hash_ok=True):
+    def setUp(self):
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
-        folder = pathlib.Path(holder.name)
-        (folder / "smollm2-135m.gguf").write_bytes(b"x")
-        program = folder / "program"
+        self.folder = pathlib.Path(holder.name)
+        (self.folder / "smollm2-135m.gguf").write_bytes(b"x")
+
+    def run_main(self, *arguments, cliff=0.0, large=1.0, hash_ok=True, stop=None):
+        program = self.folder / "program"
         program.write_text(textwrap.dedent(FAKE_PROGRAM.format(
-            python=f"{sys.executable} -SE", cliff=cliff, large=large, hash_ok=hash_ok)))
+            python=f"{sys.executable} -SE", cliff=cliff, large=large, hash_ok=hash_ok, stop=stop)))
         program.chmod(0o755)
-        argv = ["--fathom", program, "--matmul-bench", program, "--models-dir", folder, "--out",
-                folder / "out", "--wait-idle", 0, "--rounds", 3, *arguments]
+        argv = ["--fathom", program, "--matmul-bench", program, "--models-dir", self.folder,
+                "--out", self.folder / "out", "--wait-idle", 0, "--rounds", 3, *arguments]
         # The flow is judged here, not how busy the machine of the test is.
         with mock.patch.object(targets.peers, "FOREIGN_LIMIT", 1.1), \
                 contextlib.redirect_stdout(io.StringIO()) as said, \
                 contextlib.redirect_stderr(io.StringIO()):
             status = targets.main([str(a) for a in argv])
-        summary, = (folder / "out").glob("*/summary.json")
-        rows = {row["id"]: row for row in json.loads(summary.read_text())["rows"]}
-        for row in rows.values():
+        return status, self.summary_rows(), said.getvalue()
+
+    def summary_rows(self):
+        """{(id, model): row}; the raw file of each is there."""
+        summary, = (self.folder / "out").glob("*/summary.json")
+        rows = json.loads(summary.read_text())["rows"]
+        for row in rows:
             self.assertTrue((summary.parent / row["raw"]).exists(), row["raw"])
-        return status, rows, said.getvalue()
+        return {(row["id"], row["model"]): row for row in rows}
+
+    def raw(self, name):
+        path, = (self.folder / "out").glob(f"*/targets_{name}.json")
+        return json.loads(path.read_text())
 
     def test_all_targets(self):
         status, rows, said = self.run_main()
-        self.assertEqual(sorted(rows), ["depth_linearity", "format_decode_q4_0",
-                                        "format_decode_q8_0", "reserved_cache"])
-        self.assertAlmostEqual(rows["format_decode_q4_0"]["pct_of_limit"], 90.0)
-        self.assertAlmostEqual(rows["format_decode_q8_0"]["pct_of_limit"], 80.0)
+        formats = [(f"format_decode_{name}", isa) for name in ("q4_0", "q8_0")
+                   for isa in ("avx2", "avx512")]
+        self.assertEqual(sorted(rows), [("depth_linearity", targets.MODEL), *formats,
+                                        ("reserved_cache", targets.MODEL)])
+        self.assertAlmostEqual(rows["format_decode_q4_0", "avx2"]["pct_of_limit"], 90.0)
+        self.assertAlmostEqual(rows["format_decode_q8_0", "avx2"]["pct_of_limit"], 80.0)
         self.assertEqual(status, 1)  # Q8_0 misses
-        self.assertEqual(said.count(": met"), 3)
-        self.assertEqual(said.count(": missed"), 1)
+        self.assertEqual(said.count(": met"), 4)
+        self.assertEqual(said.count(": missed"), 2)
 
     def test_met_targets_end_with_0(self):
         self.assertEqual(self.run_main("--formats", "Q4_0")[0], 0)
+
+    def test_a_stopped_run_keeps_the_formats_that_it_measured(self):
+        with self.assertRaisesRegex(SystemExit, "stopped"):
+            self.run_main("--targets", "formats", "--isa", "avx2", stop="Q8_0")
+        self.assertEqual(list(self.summary_rows()), [("format_decode_q4_0", "avx2")])
+        raw = self.raw("formats")
+        self.assertEqual(list(raw["rounds"]), ["avx2/Q4_0"])
+        self.assertEqual([gate["id"] for gate in raw["gates"]], ["cpu_idle"])
+
+    def test_one_instruction_set_is_measured_alone(self):
+        _, rows, _ = self.run_main("--targets", "formats", "--isa", "avx512")
+        self.assertEqual({model for _, model in rows}, {"avx512"})
+        for other in (["--isa", "avx512"], ["--targets", "formats", "--isa", "neon"]):
+            with self.assertRaises(SystemExit):
+                self.run_main(*other)
+
+    def test_formats_of_one_commit_join_in_one_raw_file(self):
+        for isa in ("avx2", "avx512"):
+            self.run_main("--targets", "formats", "--isa", isa, "--formats", "Q4_0")
+        self.assertEqual(sorted(self.raw("formats")["rounds"]), ["avx2/Q4_0", "avx512/Q4_0"])
+        with mock.patch.object(targets.results, "commit_of", return_value="another"):
+            self.run_main("--targets", "formats", "--formats", "Q8_0")
+        self.assertEqual(sorted(self.raw("formats")["rounds"]), ["avx2/Q8_0", "avx512/Q8_0"])
 
     def test_a_cliff_and_a_costly_reservation_end_with_1(self):
         self.assertEqual(self.run_main("--targets", "depth", cliff=3.0)[0], 1)
