@@ -4,14 +4,18 @@
 # what bench/pack.sh collected; two cores for each model, models side by side. WHAT is
 #   formats       kernel tests, then targets.py: every format's product, depth, reserved cache
 #   native|vnni   peers.py against llama.cpp built for this CPU, or for AVX-512 VNNI without AMX
-# Work files stay in /tmp/fathom_offline, so that a later call builds nothing again.
+# The pack holds these scripts too, so that PACK/bench/offline.sh needs no tree; results carry the commit of the pack.
+# Work files stay in ${TMPDIR:-/tmp}/fathom_offline, so that a later call builds nothing again.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+[ $# -ge 3 ] || { echo "usage: offline.sh PACK OUT formats|native|vnni [arguments]" >&2 && exit 2; }
+bench=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 pack=$(realpath "$1") out=$(realpath "$2") what=$3
 shift 3
+[ -s "$pack/COMMIT" ] || { echo "offline.sh: found no $pack/COMMIT; bench/pack.sh $pack makes the pack" >&2 && exit 2; }
+commit=$(<"$pack/COMMIT")
 export LD_LIBRARY_PATH=$pack/lib
-work=/tmp/fathom_offline
+work=${TMPDIR:-/tmp}/fathom_offline
 mkdir -p "$work/models" "$out"
 fathom=$pack/bin/fathom
 
@@ -34,8 +38,8 @@ case $what in
   formats)
     "$pack/bin/fathom_kernels_quant_test" | tail -n 1
     "$pack/bin/fathom_kernels_attn_test" | tail -n 1
-    taskset -c 0,1 python3 bench/targets.py --fathom "$fathom" --matmul-bench "$pack/bin/matmul_bench" \
-      --models-dir "$work/models" --out "$out" "$@"
+    taskset -c 0,1 python3 "$bench/targets.py" --commit "$commit" --fathom "$fathom" \
+      --matmul-bench "$pack/bin/matmul_bench" --models-dir "$work/models" --out "$out" "$@"
     exit
     ;;
   native) build_peer native "native" "-DGGML_NATIVE=ON" ;;
@@ -48,8 +52,8 @@ esac
 
 core=0
 for model in smollm2-135m-q4_1 qwen2.5-0.5b-q4_k_m qwen2.5-0.5b-q6_k qwen2.5-0.5b-q8_0; do
-  taskset -c "$core,$((core + 1))" python3 bench/peers/peers.py --fathom "$fathom" --peer-dir "$work/$what" \
-    --models-dir "$work/models" --out "$out" --models "$model" "$@" &
+  taskset -c "$core,$((core + 1))" python3 "$bench/peers/peers.py" --commit "$commit" --fathom "$fathom" \
+    --peer-dir "$work/$what" --models-dir "$work/models" --out "$out" --models "$model" "$@" &
   core=$((core + 2))
 done
 wait

@@ -180,6 +180,10 @@ class FlowTest(unittest.TestCase):
             self.run_main("--targets", "formats", "--formats", "Q8_0")
         self.assertEqual(sorted(self.raw("formats")["rounds"]), ["avx2/Q8_0", "avx512/Q8_0"])
 
+    def test_the_commit_can_be_given(self):
+        self.run_main("--targets", "formats", "--commit", "pack")
+        self.assertEqual(self.raw("formats")["commit"], "pack")
+
     def test_a_cliff_and_a_costly_reservation_end_with_1(self):
         self.assertEqual(self.run_main("--targets", "depth", cliff=3.0)[0], 1)
         self.assertEqual(self.run_main("--targets", "reserved", large=0.8)[0], 1)

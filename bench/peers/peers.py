@@ -332,8 +332,9 @@ def parse_args(argv):
     parser.add_argument("--wait-idle", type=float, default=60.0,
                         help="seconds to wait before a block until others leave the CPUs alone")
     parser.add_argument("--seed", type=int, default=1, help="order of the arms")
+    parser.add_argument("--commit", help="of the program; that of this tree if absent")
     args = parser.parse_args(argv)
-    args.commit = results.commit_of(ROOT)
+    args.commit = args.commit or results.commit_of(ROOT)
     return args
 
 

@@ -173,6 +173,12 @@ class FlowTest(unittest.TestCase):
             _, _, raw = self.run_main("prefill_512")
         self.assertEqual(list(raw["rounds"]), ["prefill_512"])
 
+    def test_the_commit_is_this_tree_s_unless_it_is_given(self):
+        self.write_programs(fathom_speed=36.0)
+        with mock.patch.object(results, "commit_of", return_value="tree"):
+            self.assertEqual(self.run_main("decode_d0")[2]["commit"], "tree")
+            self.assertEqual(self.run_main("decode_d0", "--commit", "pack")[2]["commit"], "pack")
+
     def test_rounds_interleave_all_arms_with_the_same_flags(self):
         self.write_programs(fathom_speed=36.0)
         self.run_main("decode_d4096")

@@ -62,6 +62,26 @@ chmod +x "$work/bin/"*
 expect "setup without root" 3 "are missing" env PATH="$work/bin:$PATH" "$root/scripts/setup.sh" build
 grep -q '^sudo apt-get install --no-remove .*cmake' "$work/out" || { echo "FAILED: no apt line: $(cat "$work/out")"; failures=$((failures + 1)); }
 
+# A pack is measured from any folder, by its own scripts, and its commit is handed on. python3 is stood in for.
+mkdir -p "$work/away/pack/bin" "$work/away/pack/bench/peers" "$work/offline"
+cp "$root/bench/"*.py "$root/bench/offline.sh" "$work/away/pack/bench/"
+for program in fathom fathom_kernels_quant_test fathom_kernels_attn_test; do
+  printf '#!/bin/sh\necho ok\n' >"$work/away/pack/bin/$program"
+done
+printf '#!/bin/sh\n[ -s "$1" ] && echo "python3 $*"\n' >"$work/offline/python3"
+printf '#!/bin/sh\nshift 2\nexec "$@"\n' >"$work/offline/taskset"
+chmod +x "$work/away/pack/bin/"* "$work/offline/"*
+offline() { # arguments of offline.sh, called beside the pack with a relative path
+  (cd "$work/away" && env TMPDIR="$work" PATH="$work/offline:$PATH" pack/bench/offline.sh "$@")
+}
+expect "offline without arguments" 2 "usage: offline.sh PACK OUT" offline pack out
+expect "pack without its commit" 2 "found no $work/away/pack/COMMIT" offline pack out formats
+echo 0123456789ab-dirty >"$work/away/pack/COMMIT"
+expect "offline of something else" 2 "expected formats, native or vnni" offline pack out else
+expect "offline formats" 0 "" offline pack out formats --isa avx2
+grep -q "^python3 $work/away/pack/bench/targets.py --commit 0123456789ab-dirty .*--out $work/away/out --isa avx2" \
+  "$work/out" || { echo "FAILED: offline formats: $(cat "$work/out")"; failures=$((failures + 1)); }
+
 # The wrapper of Python checks: skip with a message, but a failure in CI.
 expect_python() {
   env -u CI FATHOM_PYTHON= "$@" "$root/tools/python_test.sh" "no_such_module" x.py >"$work/out" 2>&1
