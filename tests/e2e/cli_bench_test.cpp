@@ -142,12 +142,6 @@ TEST_F(Cli, ProfileAddsUpAndHasBothDepths) {
                     HasSubstr("wall time"), HasSubstr("difference")));
 }
 
-TEST_F(Cli, RunProfileNeedsRoomForItsDepths) {
-  expect_one_line_error(fathom({"run", model(), "-p", "a", "-n", "1", "-q", "-c", "64", "--profile",
-                                "--depths", "16,100", "--json"}),
-                        2, "-c 101");
-}
-
 TEST_F(Cli, DoctorMeasuresAndRunUsesIt) {
   const Json json = document(fathom({"doctor", "--json", "-t", "1"}));
   const double gbps = json["summary"]["read_gbps"]["median"].get<double>();
