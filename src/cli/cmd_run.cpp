@@ -8,6 +8,7 @@
 #include "base/json.hpp"
 #include "cli/arguments.hpp"
 #include "cli/cache_dir.hpp"
+#include "cli/ceiling.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
@@ -65,10 +66,15 @@ std::string tokens_text(int64_t count) {
   return fmt::format("{} token{}", count, count == 1 ? "" : "s");
 }
 
+// What doctor measured of this machine, if it ever ran, and the cache that a rate may come from.
+struct Ceiling {
+  std::optional<MeasuredPeak> peak;
+  int64_t llc_bytes = 0;
+};
+
 // "128 tokens, 105.2 tok/s, 9.51 ms/token, 10.2 GB/s, 38 % of the 26.9 GB/s measured here; prompt 5
 // tokens, 90.1 tok/s; logits b539af3f108bf7b7"
-std::string last_line(const RunStats& stats, const std::optional<MeasuredPeak>& peak,
-                      size_t n_generated) {
+std::string last_line(const RunStats& stats, const Ceiling& ceiling, size_t n_generated) {
   std::string line = tokens_text(static_cast<int64_t>(n_generated));
   if (stats.decode_tokens > 0 && stats.decode_s > 0) {
     const double tokens = static_cast<double>(stats.decode_tokens);
@@ -76,9 +82,10 @@ std::string last_line(const RunStats& stats, const std::optional<MeasuredPeak>& 
         static_cast<double>(stats.decode_cost.memory_bytes()) / stats.decode_s / 1e9;
     line += fmt::format(", {:.1f} tok/s, {:.2f} ms/token, {:.1f} GB/s", tokens / stats.decode_s,
                         1e3 * stats.decode_s / tokens, gbps);
-    if (peak) {
-      line += fmt::format(", {:.0f} % of the {:.1f} GB/s measured here",
-                          100 * gbps / peak->median_gbps, peak->median_gbps);
+    if (ceiling.peak) {
+      line += ", " + share_of_peak(gbps, ceiling.peak->median_gbps,
+                                   stats.decode_cost.memory_bytes() / stats.decode_tokens,
+                                   ceiling.llc_bytes);
     } else {
       line += ", % of peak unknown (run `fathom doctor` once)";
     }
@@ -111,7 +118,7 @@ struct Generated {
 };
 
 Generated generate_text(Model& model, const RunFlags& flags, const CommonFlags& common,
-                        const std::string& prompt, const std::optional<MeasuredPeak>& peak) {
+                        const std::string& prompt, const Ceiling& ceiling) {
   const std::vector<int32_t> tokens =
       model.tokenize(prompt, {.add_special = true, .parse_special = flags.special});
   if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
@@ -136,7 +143,7 @@ Generated generate_text(Model& model, const RunFlags& flags, const CommonFlags& 
   const auto finish = [&](size_t n_generated) {
     bar.clear();
     if (line_open && !common.json) write_stdout("\n");
-    say(common.quiet, "{}", last_line(sequence.stats(), peak, n_generated));
+    say(common.quiet, "{}", last_line(sequence.stats(), ceiling, n_generated));
   };
   try {
     GenerateResult result = sequence.generate(tokens, options);
@@ -171,8 +178,8 @@ int cmd_run(const RunFlags& flags, const Context& context) {
   }
   OpenedModel opened = open_model(flags.model.model, std::move(options), common);
   const measure::Machine machine = measure::inspect_machine();
-  const std::optional<MeasuredPeak> peak = load_peak(machine, opened.model.info().threads);
-  const Generated generated = generate_text(opened.model, flags, common, prompt, peak);
+  const Ceiling ceiling{load_peak(machine, opened.model.info().threads), machine.llc_bytes};
+  const Generated generated = generate_text(opened.model, flags, common, prompt, ceiling);
 
   report::Result document;
   document.command = context.arguments;
@@ -180,7 +187,7 @@ int cmd_run(const RunFlags& flags, const Context& context) {
   document.summary = {{"text", generated.result.text},
                       {"tokens", generated.result.tokens},
                       {"stop_reason", kStopReasons[static_cast<int>(generated.result.reason)]},
-                      {"run", stats_json(generated.stats, peak)}};
+                      {"run", stats_json(generated.stats, ceiling.peak)}};
   if (flags.profile) {
     const Profile profile = profile_decode(opened.model, machine, {.depths = depths}, common);
     if (!common.json) write_stderr_line(profile.text(stderr_colour()));

@@ -2,6 +2,8 @@
 // What measures: `bench` in its formats, the profile of a step, and `doctor`, whose ceiling the
 // others use.
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -159,6 +161,16 @@ TEST_F(Cli, DoctorMeasuresAndRunUsesIt) {
   expect_doctors_ceiling();
   const Finished run = fathom({"run", model(), "-p", "a", "-n", "8", "--ignore-eos", "-t", "1"});
   EXPECT_THAT(run.err, HasSubstr(fmt::format("% of the {:.1f} GB/s measured here", gbps)));
+
+  const std::string cache = folder_ / "machine.json";
+  std::ifstream file(cache);
+  const std::string kept(std::istreambuf_iterator<char>(file), {});
+  Json edited = parse_json(kept, cache);
+  for (Json& peak : edited["peaks"]) peak["median_gbps"] = 0.001;
+  std::ofstream(cache) << dump_json(edited);
+  const Finished faster = fathom({"run", model(), "-p", "a", "-n", "8", "--ignore-eos", "-t", "1"});
+  EXPECT_THAT(faster.err,
+              AllOf(HasSubstr("above the 0.0 GB/s measured here, "), Not(HasSubstr("%"))));
   const Finished table = fathom({"doctor", "--no-bandwidth"});
   EXPECT_THAT(table.out, AllOf(HasSubstr("CPU"), HasSubstr("remedy"), Not(HasSubstr("\x1b"))));
 }
