@@ -26,7 +26,7 @@ struct OpenOptions {
   std::string backend = "cpu";  // "cpu", "reference" or the name of a backend library
   std::string backend_dir;      // where backend libraries are looked for first
   std::string isa;    // CPU only: "scalar", "avx2", "avx512"; empty = best of this machine
-  int threads = 0;    // 0 = the cores this process may use
+  int threads = 0;    // 0 = the cores this process may use; at most 16, or 4 a core if more
   int64_t n_ctx = 0;  // tokens a sequence can hold; 0 = min(trained, 4096)
   KvType kv_type = KvType::f16;
   int page_tokens = 0;  // tokens of a cache page: 16, 64 or 256; 0 = one page per sequence

@@ -196,4 +196,19 @@ int ThreadPool::usable_cpus() {
   return cpus;
 }
 
+int ThreadPool::max_threads() {
+  constexpr int kLeast = 16, kMost = 1024, kPerCpu = 4;
+  return std::clamp(kPerCpu * usable_cpus(), kLeast, kMost);
+}
+
+int ThreadPool::choose_threads(int64_t wanted) {
+  if (wanted < 0 || wanted > max_threads()) {
+    fail(ErrorCode::usage,
+         "threads (-t): found {}, expected 0 (all cores) to {}: more wait for one another on the "
+         "{} usable cores; use -t 0",
+         wanted, max_threads(), usable_cpus());
+  }
+  return wanted ? static_cast<int>(wanted) : usable_cpus();
+}
+
 }  // namespace fathom

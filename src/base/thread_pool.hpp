@@ -65,6 +65,11 @@ class ThreadPool {
   // Cores this process may use: the affinity mask, cut by the cgroup's CPU quota.
   static int usable_cpus();
 
+  // The n_threads of a user's wish; 0 = usable_cpus(). Throws Error{usage} below 0 and above
+  // max_threads(), where ranks spin at barriers for others that have no core.
+  static int choose_threads(int64_t wanted);
+  static int max_threads();
+
  private:
   friend struct Team;
   using Invoke = void (*)(void*, Team&);

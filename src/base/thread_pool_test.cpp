@@ -208,5 +208,24 @@ TEST(ThreadPool, SaysHowManyThreadsTheMachineGives) {
               AllOf(HasSubstr("16 threads are wanted"), HasSubstr("gives "), HasSubstr("use -t ")));
 }
 
+TEST(ChooseThreads, NoneIsAllCoresAndFarMoreThanCoresAreRefused) {
+  const int cpus = ThreadPool::usable_cpus(), most = ThreadPool::max_threads();
+  EXPECT_GE(most, 16);
+  EXPECT_GE(most, std::min(4 * cpus, 1024));
+  EXPECT_EQ(ThreadPool::choose_threads(0), cpus);
+  EXPECT_EQ(ThreadPool::choose_threads(1), 1);
+  EXPECT_EQ(ThreadPool::choose_threads(most), most);
+  for (const int64_t wanted : {int64_t{-1}, most + int64_t{1}, int64_t{1} << 40}) {
+    try {
+      ThreadPool::choose_threads(wanted);
+      ADD_FAILURE() << wanted << " accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::usage);
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("found " + std::to_string(wanted)),
+                                  HasSubstr("to " + std::to_string(most) + ":")));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fathom

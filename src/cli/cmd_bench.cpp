@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/finite.hpp"
 #include "base/fnv1a.hpp"
+#include "base/thread_pool.hpp"
 #include "base/utf8.hpp"
 #include "cli/arguments.hpp"
 #include "cli/cache_fill.hpp"
@@ -91,12 +92,11 @@ std::vector<Configuration> configurations_of(const BenchFlags& flags) {
   }
   std::vector<Configuration> out;
   for (int64_t threads : parse_number_list(flags.threads, "-t")) {
+    ThreadPool::choose_threads(threads);  // refuses now, not when its turn comes
     for (size_t i = 0; i < types_k.size(); ++i) {
       parse_kv_types(types_k[i], types_v[i]);
       for (int64_t n_ubatch : parse_number_list(flags.ubatch, "-ub")) {
-        if (threads > 1024 || n_ubatch < 1 || n_ubatch > 65536) {
-          fail(ErrorCode::usage, "-t goes to 1024 and -ub from 1 to 65536");
-        }
+        if (n_ubatch < 1 || n_ubatch > 65536) fail(ErrorCode::usage, "-ub goes from 1 to 65536");
         out.push_back(
             {static_cast<int>(threads), types_k[i], types_v[i], static_cast<int>(n_ubatch)});
       }

@@ -103,7 +103,8 @@ class DataWriter {
         plan_(plan),
         total_bytes_(total_bytes),
         writer_(writer),
-        pool_(options.n_threads > 0 ? options.n_threads : std::min(4, ThreadPool::usable_cpus())) {}
+        pool_(options.n_threads ? ThreadPool::choose_threads(options.n_threads)
+                                : std::min(4, ThreadPool::usable_cpus())) {}
 
   void run() {
     for (const SynthTensor& tensor : plan_.tensors) {

@@ -65,13 +65,6 @@ Activations choose_activations(const OpenOptions& options) {
        static_cast<int>(options.activations));
 }
 
-int choose_threads(const OpenOptions& options) {
-  if (options.threads < 0 || options.threads > 1024) {
-    fail(ErrorCode::usage, "threads: found {}, expected 0 (all cores) to 1024", options.threads);
-  }
-  return options.threads ? options.threads : ThreadPool::usable_cpus();
-}
-
 }  // namespace
 
 std::shared_ptr<Engine> Engine::open(const std::string& path, const OpenOptions& options) {
@@ -96,7 +89,7 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
   plan_ = plan_step(config_, *weights_, limits_, no_cache);
   plan_memory(options, cache_config);
 
-  pool_ = std::make_unique<ThreadPool>(choose_threads(options));
+  pool_ = std::make_unique<ThreadPool>(ThreadPool::choose_threads(options.threads));
   weights_->load(*pool_, [&](double fraction) {
     if (options.cancel_loading && options.cancel_loading->load()) {
       fail(ErrorCode::cancelled, "interrupted");

@@ -58,8 +58,7 @@ int64_t beyond_cache_bytes() {
 }
 
 ReadBandwidth::ReadBandwidth(const ReadBandwidthOptions& options)
-    : pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads
-                                                             : ThreadPool::usable_cpus())) {
+    : pool_(std::make_unique<ThreadPool>(ThreadPool::choose_threads(options.threads))) {
   buffer_bytes_ = static_cast<int64_t>(
       round_up(static_cast<uint64_t>(options.buffer_bytes > 0 ? options.buffer_bytes
                                                               : default_buffer_bytes()),

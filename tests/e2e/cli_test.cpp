@@ -3,9 +3,11 @@
 // colour, on a tiny synthetic model.
 #include <pty.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.hpp"
 #include "tests/e2e/cli_fixture.hpp"
 
 namespace fathom::test {
@@ -129,11 +131,31 @@ TEST_F(Cli, FailuresAndTheirStatus) {
   EXPECT_THAT(abacus.err, Not(HasSubstr(FATHOM_PROGRAM ";"))) << "the program is no folder";
 }
 
-// 3 GB of address space hold the stacks of some hundred threads.
+// 3 GB of address space hold 11 stacks of 256 MB.
 TEST_F(Cli, MoreThreadsThanTheMachineGives) {
-  const std::string limited = "ulimit -s 8192; ulimit -v 3000000; exec " FATHOM_PROGRAM " run " +
-                              model() + " -p a -n 1 -t 1024";
-  expect_one_line_error(run_program({"/bin/sh", "-c", limited}), 3, "1024 threads are wanted");
+  const std::string limited = "ulimit -s 262144; ulimit -v 3000000; exec " FATHOM_PROGRAM " run " +
+                              model() + " -p a -n 1 -t 16";
+  expect_one_line_error(run_program({"/bin/sh", "-c", limited}), 3, "16 threads are wanted");
+}
+
+// 500 threads a core would spin for minutes.
+TEST_F(Cli, MoreThreadsThanMakeSense) {
+  if (ThreadPool::max_threads() >= 1000) GTEST_SKIP() << "this machine has cores for them";
+  const std::string problem =
+      fmt::format("found 1000, expected 0 (all cores) to {}", ThreadPool::max_threads());
+  const std::string written = folder_ / "threads.gguf";
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"run", model(), "-p", "a"},
+        {"bench", model()},
+        {"perplexity", model(), model()},
+        {"synth", written, "--shape", "tiny-llama"},
+        {"doctor"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"-t", "1000"});
+    expect_one_line_error(fathom(arguments), 2, problem);
+  }
+  EXPECT_FALSE(std::filesystem::exists(written));
+  EXPECT_EQ(fathom({"run", model(), "-p", "a", "-n", "1", "-t", "16"}).status, 0);
 }
 
 // A terminal's view: everything that the program wrote to it.
