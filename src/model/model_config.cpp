@@ -139,6 +139,16 @@ class Reader {
   std::string prefix_;
 };
 
+// Adapters, projectors and importance matrices come as GGUF files too.
+void require_model(const gguf::File& file) {
+  const std::string_view type = file.try_string("general.type").value_or("model");
+  if (type == "model") return;
+  fail(ErrorCode::unsupported,
+       "{}: key 'general.type': found '{}', expected 'model' or none: the file is no model by "
+       "itself; give the model's own file",
+       file.path(), printable(type));
+}
+
 const Family& read_family(const gguf::File& file) {
   const std::string_view architecture = file.get_string("general.architecture");
   if (const Family* family = find_family(architecture)) return *family;
@@ -241,6 +251,7 @@ void read_heads(const std::string& path, const Reader& keys, ModelConfig& config
 
 ModelConfig read_model_config(const gguf::File& file) {
   ModelConfig config;
+  require_model(file);
   config.family = &read_family(file);
   const Reader keys(file, config.family->architecture);
   const std::string prefix = keys.key("");

@@ -168,6 +168,18 @@ TEST(ModelConfig, RefusesArchitecturesAndScalingsByName) {
               HasSubstr("longrope"));
 }
 
+TEST(ModelConfig, RefusesFilesThatAreNoModelByName) {
+  const std::string key = "general.type";
+  for (const char* type : {"adapter", "mmproj", "imatrix", ""}) {
+    EXPECT_THAT(refusal(set_string(key, type), ErrorCode::unsupported),
+                testing::AllOf(HasSubstr("'general.type'"),
+                               HasSubstr("found '" + std::string(type) + "', expected 'model'")));
+  }
+  EXPECT_EQ(refusal(set_string(key, "model"), ErrorCode::internal), "accepted");
+  EXPECT_EQ(refusal({{key}, {}, {}, {}}, ErrorCode::internal), "accepted");
+  EXPECT_THAT(refusal(set_u32(key, 1), ErrorCode::bad_file), HasSubstr(key));
+}
+
 TEST(ModelConfig, SlidingWindowLimitsTheContext) {
   const ModelConfig c =
       read(fixture("llama_plain"), set_u32("llama.attention.sliding_window", 1024));
