@@ -71,7 +71,7 @@ int cmd_tokenize(const TokenizeFlags& flags, const Context& context) {
   }
   const std::string text = input_text(flags);
   const gguf::File file = gguf::File::open(resolve_model(flags.model), gguf::OpenMode::inspect);
-  const text::Tokenizer tokenizer = text::Tokenizer::create(vocab_from_gguf(file));
+  const text::Tokenizer tokenizer = tokenizer_from_gguf(file);
   const std::vector<text::TokenSpan> tokens = tokenizer.encode_with_offsets(
       text, {.add_special = !flags.no_bos, .parse_special = flags.special});
   if (interrupted()) fail(ErrorCode::cancelled, "interrupted");

@@ -20,10 +20,11 @@ const Backend& select_backend(const std::string& name, const std::string& backen
 BoundModel bind_model(const gguf::File& file, const ModelConfig& config, const Backend& backend,
                       Activations activations) {
   BoundModel out;
-  out.tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::create(vocab_from_gguf(file)));
+  out.tokenizer = std::make_unique<text::Tokenizer>(tokenizer_from_gguf(file));
   if (out.tokenizer->n_vocab() != config.vocab_size) {
-    fail(ErrorCode::bad_file, "{}: the vocabulary has {} tokens, the embedding table {} rows",
-         file.path(), out.tokenizer->n_vocab(), config.vocab_size);
+    file.refuse(ErrorCode::bad_file, "tokenizer.ggml.tokens",
+                fmt::format("the vocabulary has {} tokens, the embedding table {} rows",
+                            out.tokenizer->n_vocab(), config.vocab_size));
   }
   out.weights = Weights::bind(file, config, backend, activations);
   return out;

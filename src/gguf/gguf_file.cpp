@@ -179,8 +179,19 @@ void File::reject(std::string_view key, std::string_view expected) const {
     fail(ErrorCode::bad_file, "{}: key '{}' is missing, expected {}; convert the model again",
          path(), printable(key), expected);
   }
-  fail(ErrorCode::bad_file, "{}: key '{}' at offset {}: found {}, expected {}", path(),
-       printable(key), value->offset, value->describe(), expected);
+  refuse(ErrorCode::bad_file, key,
+         fmt::format("found {}, expected {}", value->describe(), expected));
+}
+
+void File::refuse(ErrorCode code, std::string_view key, std::string_view problem) const {
+  const Value* value = find(key);
+  fail(code, "{}: key '{}'{}: {}", path(), printable(key),
+       value ? fmt::format(" at offset {}", value->offset) : "", problem);
+}
+
+void File::refuse(ErrorCode code, const TensorInfo& tensor, std::string_view problem) const {
+  fail(code, "{}: tensor '{}' at offset {}: {}", shards_[static_cast<size_t>(tensor.shard)].path,
+       printable(tensor.name), tensor.offset, problem);
 }
 
 // One getter in two forms. `convert` gives nothing when the value does not suit.

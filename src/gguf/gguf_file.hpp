@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/mapped_file.hpp"
+#include "fathom/error.hpp"
 #include "gguf/value.hpp"
 #include "tensor/dtype.hpp"
 
@@ -88,6 +89,11 @@ class File {
   // Throws Error{bad_file} "<path>: key '<key>' at offset N: found <value>, expected <expected>":
   // for users that check more than the type.
   [[noreturn]] void reject(std::string_view key, std::string_view expected) const;
+  // Throws Error{code} "<path>: key '<key>' at offset N: <problem>", without an offset when the
+  // file lacks the key; the other "<path>: tensor '<name>' at offset N: <problem>".
+  [[noreturn]] void refuse(ErrorCode code, std::string_view key, std::string_view problem) const;
+  [[noreturn]] void refuse(ErrorCode code, const TensorInfo& tensor,
+                           std::string_view problem) const;
 
   // Tensors, shard after shard in file order.
   std::span<const TensorInfo> tensors() const { return tensors_; }

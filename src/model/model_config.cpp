@@ -84,17 +84,18 @@ void check_key(const gguf::File& file, const gguf::Entry& entry, std::string_vie
   for (const KeyRow& row : kKeys) {
     if (suffix != row.suffix) continue;
     if (row.rule == KeyRule::neutral && number(entry.value) != row.neutral_value) {
-      fail(ErrorCode::unsupported,
-           "{}: hyper-parameter '{}': found {}, expected it to be absent or {}: this build has no "
-           "code for it",
-           file.path(), printable(entry.key), entry.value.describe(), row.neutral_value);
+      file.refuse(
+          ErrorCode::unsupported, entry.key,
+          fmt::format("found {}, expected it to be absent or {}: this build has no code for "
+                      "this hyper-parameter",
+                      entry.value.describe(), row.neutral_value));
     }
     return;
   }
-  fail(ErrorCode::unsupported,
-       "{}: hyper-parameter '{}' ({}) is unknown to this build, and a model that needs it would be "
-       "computed wrongly",
-       file.path(), printable(entry.key), entry.value.describe());
+  file.refuse(ErrorCode::unsupported, entry.key,
+              fmt::format("found {}: this build does not know this hyper-parameter, and would "
+                          "compute a model that needs it wrongly",
+                          entry.value.describe()));
 }
 
 // Reads keys of one architecture with their ranges.
@@ -143,10 +144,10 @@ class Reader {
 void require_model(const gguf::File& file) {
   const std::string_view type = file.try_string("general.type").value_or("model");
   if (type == "model") return;
-  fail(ErrorCode::unsupported,
-       "{}: key 'general.type': found '{}', expected 'model' or none: the file is no model by "
-       "itself; give the model's own file",
-       file.path(), printable(type));
+  file.refuse(ErrorCode::unsupported, "general.type",
+              fmt::format("found '{}', expected 'model' or none: the file is no model by itself; "
+                          "give the model's own file",
+                          printable(type)));
 }
 
 const Family& read_family(const gguf::File& file) {
@@ -154,8 +155,9 @@ const Family& read_family(const gguf::File& file) {
   if (const Family* family = find_family(architecture)) return *family;
   std::vector<std::string_view> known;
   for (const Family* family : families()) known.push_back(family->architecture);
-  fail(ErrorCode::unsupported, "{}: architecture '{}' has no code here; supported: {}", file.path(),
-       printable(architecture), fmt::join(known, ", "));
+  file.refuse(
+      ErrorCode::unsupported, "general.architecture",
+      fmt::format("found '{}', supported: {}", printable(architecture), fmt::join(known, ", ")));
 }
 
 std::vector<float> read_freq_divisors(const gguf::File& file, const Family& family, int rope_dim) {
@@ -164,16 +166,17 @@ std::vector<float> read_freq_divisors(const gguf::File& file, const Family& fami
   if (!tensor || family.rope_freqs == Presence::absent) return {};
   const uint64_t expected = static_cast<uint64_t>(rope_dim) / 2;
   if (tensor->type_id != static_cast<uint32_t>(DType::f32) || tensor->n_elems != expected) {
-    fail(ErrorCode::bad_file, "{}: tensor '{}': found {} values of type id {}, expected {} of F32",
-         file.path(), kName, tensor->n_elems, tensor->type_id, expected);
+    file.refuse(ErrorCode::bad_file, *tensor,
+                fmt::format("found {} values of type id {}, expected {} of F32", tensor->n_elems,
+                            tensor->type_id, expected));
   }
   std::vector<float> out(expected);
   const auto bytes = file.data(*tensor);
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(out.data()));
   for (const float divisor : out) {
     if (!(divisor > 0 && std::isfinite(divisor))) {
-      fail(ErrorCode::bad_file, "{}: tensor '{}' holds {}, expected finite numbers above 0",
-           file.path(), kName, divisor);
+      file.refuse(ErrorCode::bad_file, *tensor,
+                  fmt::format("found {}, expected finite numbers above 0", divisor));
     }
   }
   return out;
@@ -187,8 +190,8 @@ RopeParams read_rope(const gguf::File& file, const Reader& keys, const ModelConf
       keys.count_or("rope.scaling.original_context_length", 1, 1 << 24, config.n_ctx_train);
   const std::string type = keys.text_or("rope.scaling.type", "linear");
   if (type != "none" && type != "linear" && type != "yarn") {
-    fail(ErrorCode::unsupported, "{}: key '{}': found '{}', supported: none, linear, yarn",
-         file.path(), keys.key("rope.scaling.type"), printable(type));
+    file.refuse(ErrorCode::unsupported, keys.key("rope.scaling.type"),
+                fmt::format("found '{}', supported: none, linear, yarn", printable(type)));
   }
   // 0 stands for "not scaled", as in files of old converters.
   const double old_factor = keys.real_or("rope.scale_linear", 0, 1e6, 0);
@@ -209,7 +212,7 @@ RopeParams read_rope(const gguf::File& file, const Reader& keys, const ModelConf
   return rope;
 }
 
-void read_heads(const std::string& path, const Reader& keys, ModelConfig& config) {
+void read_heads(const gguf::File& file, const Reader& keys, ModelConfig& config) {
   config.n_heads = static_cast<int>(keys.count("attention.head_count", 1, 1024));
   config.n_kv_heads =
       static_cast<int>(keys.count_or("attention.head_count_kv", 1, 1024, config.n_heads));
@@ -219,11 +222,12 @@ void read_heads(const std::string& path, const Reader& keys, ModelConfig& config
   }
   const int group = config.n_heads / config.n_kv_heads;
   if (group > kAttnMaxGroup) {
-    fail(ErrorCode::unsupported,
-         "{}: {} of {} and {} of {} make {} query heads a KV head, and this build has code for at "
-         "most {}",
-         path, keys.key("attention.head_count"), config.n_heads,
-         keys.key("attention.head_count_kv"), config.n_kv_heads, group, kAttnMaxGroup);
+    file.refuse(
+        ErrorCode::unsupported, keys.key("attention.head_count"),
+        fmt::format("{} heads and {} of {} make {} query heads a KV head, and this build has "
+                    "code for at most {}",
+                    config.n_heads, keys.key("attention.head_count_kv"), config.n_kv_heads, group,
+                    kAttnMaxGroup));
   }
   if (!keys.has("attention.key_length") && config.d_model % config.n_heads != 0) {
     keys.reject("embedding_length", fmt::format("a multiple of the {} heads, as the file has no "
@@ -238,9 +242,13 @@ void read_heads(const std::string& path, const Reader& keys, ModelConfig& config
         fmt::format("{}, the length of the keys: this build has no code for others", head_dim));
   }
   if (head_dim % 16 != 0 || head_dim > 256) {
-    fail(ErrorCode::unsupported,
-         "a head dimension of {} has no code here: supported are the multiples of 16 up to 256",
-         head_dim);
+    // Without a key of its own it follows from the number of heads.
+    const bool stated = keys.has("attention.key_length");
+    file.refuse(
+        ErrorCode::unsupported, keys.key(stated ? "attention.key_length" : "attention.head_count"),
+        fmt::format("a head dimension of {} has no code here: supported are the multiples of "
+                    "16 up to 256",
+                    head_dim));
   }
   config.head_dim = static_cast<int>(head_dim);
   config.rope_dim = static_cast<int>(keys.count_or("rope.dimension_count", 2, head_dim, head_dim));
@@ -264,7 +272,7 @@ ModelConfig read_model_config(const gguf::File& file) {
   config.n_ctx_train = keys.count("context_length", 1, 1 << 24);
   config.d_model = keys.count("embedding_length", 1, 1 << 20);
   config.d_ff = keys.count("feed_forward_length", 1, 1 << 22);
-  read_heads(file.path(), keys, config);
+  read_heads(file, keys, config);
   if (!keys.has("attention.layer_norm_rms_epsilon")) {
     file.get_f32(keys.key("attention.layer_norm_rms_epsilon"));  // throws and names the key
   }
@@ -279,8 +287,8 @@ ModelConfig read_model_config(const gguf::File& file) {
     fail(ErrorCode::bad_file, "{}: tensor 'token_embd.weight' is missing", file.path());
   }
   if (embedding->dims[1] < 1 || embedding->dims[1] > 1 << 24) {
-    fail(ErrorCode::bad_file, "{}: tensor 'token_embd.weight' has {} rows, expected 1 to {}",
-         file.path(), embedding->dims[1], 1 << 24);
+    file.refuse(ErrorCode::bad_file, *embedding,
+                fmt::format("found {} rows, expected 1 to {}", embedding->dims[1], 1 << 24));
   }
   config.vocab_size = static_cast<int64_t>(embedding->dims[1]);
   if (keys.count_or("vocab_size", 1, 1 << 24, config.vocab_size) != config.vocab_size) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "text/vocab_error.hpp"
+
 namespace fathom {
 namespace {
 
@@ -15,8 +17,6 @@ bool is_phi3(const gguf::File& file) {
                  [](unsigned char c) { return std::tolower(c); });
   return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
 }
-
-}  // namespace
 
 text::VocabData vocab_from_gguf(const gguf::File& file) {
   text::VocabData vocab;
@@ -46,6 +46,16 @@ text::VocabData vocab_from_gguf(const gguf::File& file) {
   vocab.add_space_prefix = file.try_bool("tokenizer.ggml.add_space_prefix");
   vocab.strip_after_control = is_phi3(file);
   return vocab;
+}
+
+}  // namespace
+
+text::Tokenizer tokenizer_from_gguf(const gguf::File& file) {
+  try {
+    return text::Tokenizer::create(vocab_from_gguf(file));
+  } catch (const text::VocabError& e) {
+    file.refuse(e.code(), e.key(), e.problem());
+  }
 }
 
 }  // namespace fathom

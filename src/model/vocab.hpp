@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary of a GGUF file in the tokenizer's terms.
+// The tokenizer of a GGUF file.
 #pragma once
 
 #include "gguf/gguf_file.hpp"
@@ -7,8 +7,9 @@
 
 namespace fathom {
 
-// The token texts are views of `file`, which must outlive whatever is made of them. Throws
-// Error{bad_file} when a key is missing or of the wrong type.
-text::VocabData vocab_from_gguf(const gguf::File& file);
+// It has views of `file`, which must outlive it. Throws Error{bad_file} when a key is missing, of
+// the wrong type or damaged, and Error{unsupported} for a tokenizer without code here; both name
+// the key and its offset.
+text::Tokenizer tokenizer_from_gguf(const gguf::File& file);
 
 }  // namespace fathom

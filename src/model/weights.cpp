@@ -8,7 +8,6 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/utf8.hpp"
 
 namespace fathom {
 namespace {
@@ -77,11 +76,11 @@ class Weights::Binder {
                        tensor->dims[1] == static_cast<uint64_t>(rows) && tensor->dims[2] == 1 &&
                        tensor->dims[3] == 1;
     if (!right) {
-      fail(ErrorCode::bad_file,
-           "{}: tensor '{}': found shape [{}, {}, {}, {}], expected [{}, {}] from the "
-           "hyper-parameters",
-           file_.path(), name, tensor->dims[0], tensor->dims[1], tensor->dims[2], tensor->dims[3],
-           cols, rows);
+      file_.refuse(
+          ErrorCode::bad_file, *tensor,
+          fmt::format("found shape [{}, {}, {}, {}], expected [{}, {}] from the hyper-parameters",
+                      tensor->dims[0], tensor->dims[1], tensor->dims[2], tensor->dims[3], cols,
+                      rows));
     }
     used_.insert(tensor->name);
     return tensor;
@@ -91,8 +90,7 @@ class Weights::Binder {
     try {
       out = weights_.backend_->plan_matrix(tensor.dtype(), rows, cols, activations_);
     } catch (const Error& e) {
-      throw Error(e.code(),
-                  fmt::format("{}: tensor '{}': {}", file_.path(), tensor.name, e.what()));
+      file_.refuse(e.code(), tensor, e.what());
     }
     if (weights_.backend_->keeps_file_layout) {
       out.data = file_.data(tensor).data();
@@ -105,8 +103,8 @@ class Weights::Binder {
     const gguf::TensorInfo* tensor = find(name, presence, n, 1);
     if (!tensor) return;
     if (tensor->dtype() != DType::f32) {
-      fail(ErrorCode::unsupported, "{}: tensor '{}': found type {}, expected F32", file_.path(),
-           name, dtype_info(tensor->dtype()).name);
+      file_.refuse(ErrorCode::unsupported, *tensor,
+                   fmt::format("found type {}, expected F32", dtype_info(tensor->dtype()).name));
     }
     weights_.placements_.push_back({tensor, nullptr, &out, n * 4, 0});
   }
@@ -135,10 +133,11 @@ class Weights::Binder {
           tensor.name.ends_with("rotary_emb.inv_freq")) {
         continue;
       }
-      fail(ErrorCode::unsupported,
-           "{}: tensor '{}' has no place in a {} model of {} layers, and leaving it out could "
-           "change what the model computes",
-           file_.path(), printable(tensor.name), config_.family->architecture, config_.n_layers);
+      file_.refuse(
+          ErrorCode::unsupported, tensor,
+          fmt::format("it has no place in a {} model of {} layers, and leaving it out could "
+                      "change what the model computes",
+                      config_.family->architecture, config_.n_layers));
     }
   }
 

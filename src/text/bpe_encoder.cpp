@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/error.hpp"
 #include "base/utf8.hpp"
 #include "text/byte_alphabet.hpp"
 #include "text/unicode.hpp"
+#include "text/vocab_error.hpp"
 
 namespace fathom::text {
 namespace {
@@ -21,6 +21,7 @@ uint64_t hash_pair(uint64_t pair) {
 }
 
 constexpr size_t kBatch = 16;
+constexpr const char* kMergesKey = "tokenizer.ggml.merges";
 
 uint64_t make_pair_key(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
@@ -44,8 +45,8 @@ BpeEncoder::BpeEncoder(const Vocabulary& vocabulary, const std::vector<std::stri
 void BpeEncoder::add_batch(const std::vector<std::string_view>& merges, size_t first, size_t n) {
   const StringTable& table = vocabulary_.table();
   const auto bad = [&](size_t rank, std::string_view what) {
-    fail(ErrorCode::bad_file, "tokenizer.ggml.merges[{}] is '{}': {}", rank,
-         printable(merges[rank]), what);
+    fail_key(ErrorCode::bad_file, kMergesKey, "merge {} is '{}': {}", rank, printable(merges[rank]),
+             what);
   };
   struct Hashes {
     uint64_t left, right, merged;
@@ -91,13 +92,13 @@ void BpeEncoder::insert(const Slot& added, std::string_view text) {
       return;
     }
     if (slots_[at].pair == added.pair) {
-      fail(ErrorCode::bad_file, "tokenizer.ggml.merges: '{}' stands twice, at {} and {}",
-           printable(text), slots_[at].merge.priority, rank);
+      fail_key(ErrorCode::bad_file, kMergesKey, "'{}' stands twice, at {} and {}", printable(text),
+               slots_[at].merge.priority, rank);
     }
   }
-  fail(ErrorCode::bad_file,
-       "tokenizer.ggml.merges[{}]: {} merges share one hash; the file is hostile", rank,
-       StringTable::kMaxProbes);
+  fail_key(ErrorCode::bad_file, kMergesKey,
+           "merge {}: {} merges share one hash; the file is hostile", rank,
+           StringTable::kMaxProbes);
 }
 
 Merge BpeEncoder::find(int32_t left, int32_t right) const {

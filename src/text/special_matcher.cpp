@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
+#include "text/vocab_error.hpp"
 
 namespace fathom::text {
 
@@ -15,10 +15,9 @@ SpecialMatcher::SpecialMatcher(const Vocabulary& vocabulary, Select select) {
     if (!is_user_defined && !(select == Select::all && vocabulary.is_control(id))) continue;
     if (text.empty()) continue;
     if (text.size() > kMaxTokenBytes) {
-      fail(ErrorCode::bad_file,
-           "tokenizer.ggml.tokens[{}] is a special token of {} bytes; the "
-           "limit is {}",
-           id, text.size(), kMaxTokenBytes);
+      fail_key(ErrorCode::bad_file, "tokenizer.ggml.tokens",
+               "token {} is a special token of {} bytes; the limit is {}", id, text.size(),
+               kMaxTokenBytes);
     }
     tokens_.push_back({text, id});
     first_bytes_.set(static_cast<uint8_t>(text[0]));

@@ -13,6 +13,7 @@
 #include "text/special_matcher.hpp"
 #include "text/spm_encoder.hpp"
 #include "text/unicode.hpp"
+#include "text/vocab_error.hpp"
 #include "text/vocabulary.hpp"
 
 namespace fathom::text {
@@ -23,11 +24,11 @@ const PreTokenizer& require_pre_tokenizer(const std::optional<std::string>& name
   if (name) {
     if (const PreTokenizer* row = find_pre_tokenizer(*name)) return *row;
   }
-  fail(ErrorCode::unsupported,
-       "tokenizer.ggml.pre is {}; known are {}: convert the model again with a current converter, "
-       "or set the key to the pre-tokenizer that the model was trained with",
-       name ? fmt::format("'{}'", printable(*name)) : "missing",
-       fmt::join(known_pre_tokenizers(), ", "));
+  fail_key(ErrorCode::unsupported, "tokenizer.ggml.pre",
+           "found {}; known are {}: convert the model again with a current converter, or set the "
+           "key to the pre-tokenizer that the model was trained with",
+           name ? fmt::format("'{}'", printable(*name)) : "none",
+           fmt::join(known_pre_tokenizers(), ", "));
 }
 
 }  // namespace
@@ -55,9 +56,8 @@ struct Tokenizer::Impl {
     }
     const auto require_id = [](std::optional<bool> add, int32_t id, const char* name) {
       if (!add.value_or(false) || id >= 0) return;
-      fail(ErrorCode::bad_file,
-           "tokenizer.ggml.add_{0}_token is true, but there is no tokenizer.ggml.{0}_token_id",
-           name);
+      fail_key(ErrorCode::bad_file, fmt::format("tokenizer.ggml.add_{}_token", name),
+               "found true, but there is no tokenizer.ggml.{}_token_id", name);
     };
     require_id(data.add_bos, bos, "bos");
     require_id(data.add_eos, eos, "eos");

@@ -74,8 +74,8 @@ struct TokenSpan {
 
 class Tokenizer {
  public:
-  // Throws Error{bad_file} for a damaged vocabulary and Error{unsupported} for a tokenizer model or
-  // pre-tokenizer without code here.
+  // Throws VocabError{bad_file} for a damaged vocabulary and VocabError{unsupported} for a
+  // tokenizer model or pre-tokenizer without code here; both name the key.
   static Tokenizer create(const VocabData& vocab);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

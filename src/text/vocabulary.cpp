@@ -6,15 +6,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.hpp"
 #include "base/utf8.hpp"
 #include "text/byte_alphabet.hpp"
 #include "text/unicode.hpp"
+#include "text/vocab_error.hpp"
 
 namespace fathom::text {
 namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
+constexpr const char* kTokensKey = "tokenizer.ggml.tokens";
+constexpr const char* kScoresKey = "tokenizer.ggml.scores";
+constexpr const char* kTypesKey = "tokenizer.ggml.token_type";
 constexpr std::string_view kSpaceMark = "\u2581";
 
 // Names that end a turn in published models. Files often give one of several, or a wrong type.
@@ -25,10 +28,10 @@ constexpr std::string_view kEndNames[] = {
 VocabModel parse_model(const std::string& name) {
   if (name == "gpt2") return VocabModel::byte_level_bpe;
   if (name == "llama") return VocabModel::sentencepiece;
-  fail(ErrorCode::unsupported,
-       "tokenizer.ggml.model is '{}'; supported are 'gpt2' (byte-level BPE) and 'llama' "
-       "(SentencePiece): use a model with one of these",
-       printable(name));
+  fail_key(ErrorCode::unsupported, "tokenizer.ggml.model",
+           "found '{}'; supported are 'gpt2' (byte-level BPE) and 'llama' (SentencePiece): use a "
+           "model with one of these",
+           printable(name));
 }
 
 int hex_digit(char c) {
@@ -55,28 +58,27 @@ Vocabulary::Vocabulary(const VocabData& data)
 void Vocabulary::check_and_index(const VocabData& data) {
   const size_t n = tokens_.size();
   if (n == 0 || n > kMaxTokens) {
-    fail(ErrorCode::bad_file, "tokenizer.ggml.tokens has {} entries; expected 1 to {}", n,
-         kMaxTokens);
+    fail_key(ErrorCode::bad_file, kTokensKey, "found {} entries; expected 1 to {}", n, kMaxTokens);
   }
   const auto check_length = [&](const char* key, size_t found, bool required) {
     if (found == n || (found == 0 && !required)) return;
-    fail(ErrorCode::bad_file, "{} has {} entries; expected {}, one per token", key, found, n);
+    fail_key(ErrorCode::bad_file, key, "found {} entries; expected {}, one per token", found, n);
   };
   const bool is_spm = model == VocabModel::sentencepiece;
-  check_length("tokenizer.ggml.scores", data.scores.size(), is_spm);
-  check_length("tokenizer.ggml.token_type", data.types.size(), false);
+  check_length(kScoresKey, data.scores.size(), is_spm);
+  check_length(kTypesKey, data.types.size(), false);
 
   types_.assign(n, TokenType::normal);
   for (size_t id = 0; id < data.types.size(); ++id) {
     if (data.types[id] < 0 || data.types[id] > 6) {
-      fail(ErrorCode::bad_file, "tokenizer.ggml.token_type[{}] is {}; expected 0 to 6", id,
-           data.types[id]);
+      fail_key(ErrorCode::bad_file, kTypesKey, "token {} has type {}; expected 0 to 6", id,
+               data.types[id]);
     }
     types_[id] = static_cast<TokenType>(data.types[id]);
   }
   for (size_t id = 0; is_spm && id < n; ++id) {
     if (std::isnan(data.scores[id])) {
-      fail(ErrorCode::bad_file, "tokenizer.ggml.scores[{}] is not a number", id);
+      fail_key(ErrorCode::bad_file, kScoresKey, "the score of token {} is not a number", id);
     }
   }
   const std::pair<const char*, int64_t> specials[] = {
@@ -84,8 +86,8 @@ void Vocabulary::check_and_index(const VocabData& data) {
       {"padding", data.pad}, {"eot", data.eot}, {"eom", data.eom}};
   for (const auto& [name, id] : specials) {
     if (id >= -1 && id < static_cast<int64_t>(n)) continue;
-    fail(ErrorCode::bad_file, "tokenizer.ggml.{}_token_id is {}; the vocabulary has {} tokens",
-         name, id, n);
+    fail_key(ErrorCode::bad_file, fmt::format("tokenizer.ggml.{}_token_id", name),
+             "found {}; the vocabulary has {} tokens", id, n);
   }
   for (size_t id = 0; id < n; ++id) {
     if (tokens_[id].empty()) continue;  // a hole: no text becomes it
@@ -94,13 +96,11 @@ void Vocabulary::check_and_index(const VocabData& data) {
       case StringTable::Insert::done:
         break;
       case StringTable::Insert::duplicate:
-        fail(ErrorCode::bad_file, "tokenizer.ggml.tokens: '{}' stands twice, at {} and {}",
-             printable(tokens_[id]), table_.find(tokens_[id]), id);
+        fail_key(ErrorCode::bad_file, kTokensKey, "'{}' stands twice, at {} and {}",
+                 printable(tokens_[id]), table_.find(tokens_[id]), id);
       case StringTable::Insert::too_many_collisions:
-        fail(ErrorCode::bad_file,
-             "tokenizer.ggml.tokens[{}] collides with others in the token table; the file is "
-             "hostile",
-             id);
+        fail_key(ErrorCode::bad_file, kTokensKey,
+                 "token {} collides with others in the token table; the file is hostile", id);
     }
   }
 }
@@ -122,10 +122,9 @@ void Vocabulary::find_byte_tokens(const VocabData& data) {
     if (types_[id] != TokenType::byte) continue;
     const int byte = parse_byte_token(tokens_[id]);
     if (byte < 0) {
-      fail(ErrorCode::bad_file,
-           "tokenizer.ggml.tokens[{}] is a byte token named '{}'; expected "
-           "'<0x00>' to '<0xFF>'",
-           id, printable(tokens_[id]));
+      fail_key(ErrorCode::bad_file, kTokensKey,
+               "token {} is a byte token named '{}'; expected '<0x00>' to '<0xFF>'", id,
+               printable(tokens_[id]));
     }
     byte_ids[byte] = id;
   }

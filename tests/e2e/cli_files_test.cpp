@@ -126,10 +126,10 @@ TEST_F(Cli, InspectRefusesWhatRunRefuses) {
   };
   large_embedding.without_keys = {"llama.vocab_size"};
   large_embedding.add_tensors = {{"token_embd.weight", {64, 513}}};
-  const Case cases[] = {{"tokenizer.ggml.pre is missing", no_pre},
+  const Case cases[] = {{"key 'tokenizer.ggml.pre': found none", no_pre},
                         {"'blk.0.attn_k.weight'", no_tensor},
                         {"found shape [8, 1, 1, 1]", wrong_shape},
-                        {"'blk.0.surprise.weight' has no place", extra},
+                        {"it has no place in a llama model", extra},
                         {"tokenizer.ggml.add_bos_token", other_type},
                         {"there is no tokenizer.ggml.bos_token_id", no_bos},
                         {"sliding window of 64", window},

@@ -76,7 +76,7 @@ std::string join(const text::Tokenizer& tokenizer, const std::vector<int32_t>& i
 
 struct OpenVocab {
   explicit OpenVocab(const std::string& path)
-      : file(gguf::File::open(path)), tokenizer(text::Tokenizer::create(vocab_from_gguf(file))) {}
+      : file(gguf::File::open(path)), tokenizer(tokenizer_from_gguf(file)) {}
   gguf::File file;
   text::Tokenizer tokenizer;
 };
@@ -123,7 +123,7 @@ TEST_P(VocabVectors, CreatesWithinTheBudgetOfAFirstToken) {
   double best_ms = 1e9;
   for (int round = 0; round < 5; ++round) {
     const std::clock_t start = std::clock();
-    const auto tokenizer = text::Tokenizer::create(vocab_from_gguf(file));
+    const auto tokenizer = tokenizer_from_gguf(file);
     best_ms = std::min(best_ms, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   }
   RecordProperty("create_ms", std::to_string(best_ms));
@@ -185,7 +185,7 @@ class VocabFiles : public VocabVectors {};
 TEST_P(VocabFiles, Refused) {
   const gguf::File file = gguf::File::open(path_);
   try {
-    text::Tokenizer::create(vocab_from_gguf(file));
+    tokenizer_from_gguf(file);
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   }
   try {
     const auto file = fathom::gguf::File::open(argv[1]);
-    const auto tokenizer = fathom::text::Tokenizer::create(fathom::vocab_from_gguf(file));
+    const auto tokenizer = fathom::tokenizer_from_gguf(file);
     uint32_t length = 0;
     while (std::fread(&length, sizeof length, 1, stdin) == 1) {
       std::string text(length, '\0');
