@@ -140,9 +140,12 @@ Generated generate_text(Model& model, const RunFlags& flags, const CommonFlags& 
     emit(text);
     return true;
   };
-  const auto finish = [&](size_t n_generated) {
+  const auto end_line = [&] {
     bar.clear();
     if (line_open && !common.json) write_stdout("\n");
+  };
+  const auto finish = [&](size_t n_generated) {
+    end_line();
     say(common.quiet, "{}", last_line(sequence.stats(), ceiling, n_generated));
   };
   try {
@@ -154,7 +157,9 @@ Generated generate_text(Model& model, const RunFlags& flags, const CommonFlags& 
     }
     return {std::move(result), sequence.stats()};
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::cancelled) {
+    if (e.code() == ErrorCode::cancelled && sequence.stats().prompt_tokens == 0) {
+      end_line();  // during the prefill, which leaves no figures
+    } else if (e.code() == ErrorCode::cancelled) {
       finish(static_cast<size_t>(sequence.size()) -
              std::min<size_t>(static_cast<size_t>(sequence.size()), tokens.size()));
     }

@@ -159,7 +159,10 @@ int run_program(int argc, char** argv) {
     } catch (const BrokenPipe&) {
       return 0;
     } catch (const std::bad_alloc&) {
-      return report_error(parsed_command, "out of memory", exit_status(ErrorCode::out_of_memory));
+      return report_error(parsed_command,
+                          "out of memory: this machine, or a limit on this process, has no room "
+                          "left; use a smaller model, context or text",
+                          exit_status(ErrorCode::out_of_memory));
     } catch (const std::exception& e) {
       return report_error(parsed_command, e.what(), exit_status(ErrorCode::internal));
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory by mmap or aligned allocation, the free memory within control-group limits, and events on
-// the monotonic clock.
+// Memory by mmap or aligned allocation, the free memory within the limits of control groups and of
+// the address space, and events on the monotonic clock.
 #include "device/host_device.hpp"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,6 +67,14 @@ int64_t cgroup_left() {
     }
   }
   return left;
+}
+
+// What the process may still map under RLIMIT_AS (ulimit -v).
+int64_t address_space_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur >= rlim_t{kNoLimit}) return kNoLimit;
+  const int64_t mapped = read_number("/proc/self/statm", 0) * sysconf(_SC_PAGESIZE);
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - mapped);
 }
 
 std::string cpu_name() {
@@ -168,7 +177,7 @@ int64_t host_total_bytes() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_
 
 int64_t host_available_bytes() {
   const int64_t available = read_keyed("/proc/meminfo", "MemAvailable:", kNoLimit / 1024) * 1024;
-  return std::min({available, cgroup_left(), host_total_bytes()});
+  return std::min({available, cgroup_left(), address_space_left(), host_total_bytes()});
 }
 
 }  // namespace fathom

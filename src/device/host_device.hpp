@@ -12,7 +12,7 @@ namespace fathom {
 const DeviceApi& host_device();
 
 // Bytes this process could still use: the system's MemAvailable, cut by the memory limits of its
-// control groups (v1 and v2), whose reclaimable file cache counts as free.
+// control groups (v1 and v2), whose reclaimable file cache counts as free, and by RLIMIT_AS.
 int64_t host_available_bytes();
 int64_t host_total_bytes();
 

@@ -3,8 +3,11 @@
 #include "device/host_device.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "base/error.hpp"
 #include "device/owned.hpp"
@@ -40,6 +43,20 @@ TEST(HostDevice, KnowsItsMemory) {
   EXPECT_LE(info.free_bytes, info.total_bytes);
   EXPECT_GE(info.compute_units, 1);
   EXPECT_FALSE(info.name.empty());
+}
+
+TEST(HostDevice, KnowsTheLimitOfTheAddressSpace) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  int64_t pages = 0;
+  ASSERT_TRUE(std::ifstream("/proc/self/statm") >> pages);
+  rlimit limited = before;
+  limited.rlim_cur = static_cast<rlim_t>(pages * getpagesize() + (64 << 20));
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limited), 0);
+  const int64_t available = host_available_bytes();
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_LE(available, 64 << 20);
+  EXPECT_GT(available, 32 << 20);
 }
 
 TEST(HostDevice, EventsMeasureTime) {

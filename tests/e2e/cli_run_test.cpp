@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/e2e/cli_fixture.hpp"
+#include "tests/support/edited_gguf.hpp"
 
 namespace fathom::test {
 namespace {
@@ -122,6 +123,58 @@ TEST_F(Cli, CtrlCStopsWith130AndFigures) {
   EXPECT_EQ(run.status, 130) << run.err;
   EXPECT_THAT(run.out, EndsWith("\n"));
   EXPECT_THAT(run.err, HasSubstr(" token"));  // one or more
+}
+
+// The tiny model with a longer context, which then needs no warning.
+EditedGguf with_context(const std::string& model, uint32_t n_ctx) {
+  GgufEdit edit;
+  edit.without_keys = {"llama.context_length"};
+  edit.add_keys = [=](gguf::Writer& w) { w.add_u32("llama.context_length", n_ctx); };
+  return {model, edit};
+}
+
+// The reference backend takes minutes for this prompt; the model and the tokens take milliseconds.
+TEST_F(Cli, CtrlCEndsThePrefill) {
+  const EditedGguf deep = with_context(model(), 1 << 18);
+  const std::string text = folder_ / "prompt_160k.txt";
+  {
+    std::ofstream file(text);
+    for (int i = 0; i < 20000; ++i) file << "words and ";
+  }
+  RunOptions options;
+  options.interrupt_after = std::chrono::milliseconds(1000);
+  options.timeout = std::chrono::seconds(20);
+  const auto start = std::chrono::steady_clock::now();
+  const Finished run =
+      fathom({"run", deep.path(), "-f", text, "-c", "262144", "--backend", "reference"}, options);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, options.interrupt_after);
+  expect_one_line_error(run, 130, "interrupted");
+}
+
+TEST_F(Cli, ACacheBeyondTheAddressSpaceIsRefused) {
+  const EditedGguf deep = with_context(model(), 1 << 22);
+  RunOptions options;
+  options.address_space_limit = uint64_t{1} << 30;  // the cache takes 1.5 times as much
+  const Finished run =
+      fathom({"run", deep.path(), "-p", "a", "-n", "1", "-t", "1", "-c", "4194304"}, options);
+  expect_one_line_error(run, 3, "MB are available: use a smaller context (-c)");
+  EXPECT_EQ(
+      fathom({"run", deep.path(), "-p", "a", "-n", "1", "-t", "1", "-c", "64"}, options).status, 0);
+}
+
+// No plan counts the text.
+TEST_F(Cli, AFailedAllocationIsOneLine) {
+  const std::string text = folder_ / "zeros.txt";
+  std::ofstream(text).put('a');
+  std::filesystem::resize_file(text, 64 << 20);
+  RunOptions options;
+  options.address_space_limit = uint64_t{400} << 20;  // the tokens take 1.5 GB
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"run", model(), "-f", text, "-t", "1"},
+        {"tokenize", model(), "-f", text}}) {
+    expect_one_line_error(fathom(command, options), 3, "out of memory");
+  }
+  std::filesystem::remove(text);
 }
 
 TEST_F(Cli, CtrlCEndsTheWaitForAFifo) {

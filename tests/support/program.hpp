@@ -29,6 +29,7 @@ struct RunOptions {
   std::chrono::milliseconds interrupt_after{0};  // one SIGINT then, whatever is on stdout
   bool stall_stdout = false;                     // nobody reads stdout while the program lives
   uint64_t file_size_limit = 0;                  // RLIMIT_FSIZE, bytes; 0 = none
+  uint64_t address_space_limit = 0;              // RLIMIT_AS, bytes; 0 = none
   std::chrono::seconds timeout{120};             // killed then
 };
 
@@ -39,10 +40,12 @@ inline void child(const std::vector<std::string>& command, const RunOptions& opt
   dup2(in, 0);
   dup2(out, 1);
   dup2(err, 2);
-  if (options.file_size_limit > 0) {
-    const rlimit limit{options.file_size_limit, options.file_size_limit};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
+  const auto set_limit = [](auto resource, uint64_t bytes) {
+    const rlimit limit{bytes, bytes};
+    if (bytes > 0) setrlimit(resource, &limit);
+  };
+  set_limit(RLIMIT_FSIZE, options.file_size_limit);
+  set_limit(RLIMIT_AS, options.address_space_limit);
   std::vector<std::string> environment{"PATH=/usr/bin:/bin", "TERM=xterm", "LC_ALL=C.UTF-8"};
   environment.insert(environment.end(), options.environment.begin(), options.environment.end());
   std::vector<char*> argv, envp;
