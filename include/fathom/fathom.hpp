@@ -62,7 +62,10 @@ class FATHOM_API Model {
   // after n_past (at most 2^24); Error{usage} for others.
   Cost step_cost(int64_t n_past, int64_t n_rows = 1) const;
 
-  // Told of every op of every step; null = nobody. It must outlive its use.
+  StepCounters step_counters() const;
+
+  // Told of every op of every step, which then runs op by op; null = nobody. It must outlive its
+  // use.
   void set_op_scope_sink(OpScopeSink* sink);
 
  private:

@@ -46,6 +46,7 @@ struct ModelInfo {
   int64_t n_ctx_train = 0, n_ctx = 0;
   int32_t bos_token = -1, eos_token = -1;
   std::string backend, isa, device;  // what runs it
+  bool in_host_memory = true;        // weights and cache; else they lie on the device
   int threads = 0;
   KvType kv_type = KvType::f16;
 };
@@ -59,6 +60,13 @@ struct MemoryPlan {
   int64_t available_bytes = 0;  // on the device when it was asked
   int64_t kv_token_bytes = 0;   // cache bytes of one token
   int64_t total_bytes() const { return weights_bytes + cache_bytes + scratch_bytes; }
+};
+
+// How decode steps reached the device since the model was opened: a backend with graphs captures
+// one per batch bucket, with logits and without, and replays it at any depth. 0 on other backends.
+struct StepCounters {
+  int64_t graph_captures = 0;
+  int64_t graph_replays = 0;
 };
 
 struct TokenizeOptions {

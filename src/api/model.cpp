@@ -70,6 +70,11 @@ Cost Model::step_cost(int64_t n_past, int64_t n_rows) const {
   return impl_->engine->step_cost(n_past, n_rows, 1);
 }
 
+StepCounters Model::step_counters() const {
+  const engine::StepRunner& runner = impl_->engine->runner();
+  return {.graph_captures = runner.captures(), .graph_replays = runner.replays()};
+}
+
 void Model::set_op_scope_sink(OpScopeSink* sink) { impl_->engine->runner().set_sink(sink); }
 
 }  // namespace fathom

@@ -123,7 +123,8 @@ std::string utc_now() {
 class TestArm {
  public:
   TestArm(const Model& model, Sequence& sequence, const Test& test, int n_ubatch, uint64_t seed)
-      : sequence_(sequence),
+      : model_(model),
+        sequence_(sequence),
         test_(test),
         tokens_(random_tokens(model, test.n_prompt + test.n_gen, seed + 1)) {
     for (int64_t done = 0; done < test.n_prompt; done += n_ubatch) {
@@ -140,6 +141,7 @@ class TestArm {
   // Nanoseconds of the whole test.
   double run() {
     sequence_.truncate(test_.depth);
+    const StepCounters before = model_.step_counters();
     const std::span<const int32_t> tokens(tokens_);
     const size_t n_prompt = static_cast<size_t>(test_.n_prompt);
     const int64_t start = measure::now_ns();
@@ -157,6 +159,9 @@ class TestArm {
            sequence_.size() - 1);
     }
     hashes_.push_back(hash_of(sequence_.logits()));
+    const StepCounters after = model_.step_counters();
+    counters_ = {.graph_captures = after.graph_captures - before.graph_captures,
+                 .graph_replays = after.graph_replays - before.graph_replays};
     return static_cast<double>(ns);
   }
 
@@ -164,18 +169,21 @@ class TestArm {
   double gbps(double ns) const { return static_cast<double>(bytes_) / ns; }
   bool is_decode() const { return test_.n_prompt == 0; }
   int64_t step_bytes() const { return step_bytes_; }
+  const StepCounters& counters() const { return counters_; }  // of the last run
   bool hashes_agree() const {
     return std::all_of(hashes_.begin(), hashes_.end(), [&](uint64_t h) { return h == hashes_[0]; });
   }
   std::string hash_text() const { return fmt::format("{:016x}", hashes_.front()); }
 
  private:
+  const Model& model_;
   Sequence& sequence_;
   Test test_;
   std::vector<int32_t> tokens_;
   int64_t bytes_ = 0;       // of the whole test
   int64_t step_bytes_ = 0;  // of one decode step
   std::vector<uint64_t> hashes_;
+  StepCounters counters_;
 };
 
 // The result document as it grows over the configurations.
@@ -214,6 +222,8 @@ report::BenchRow row_of(const Model& model, const Configuration& configuration,
   row.kv_fill = fill_name(flags.cache_fill(), arm.test().depth);
   row.cpu_mhz = machine.cpu_mhz.value_or(0);
   row.seed = flags.seed;
+  row.graph_captures = arm.counters().graph_captures;
+  row.graph_replays = arm.counters().graph_replays;
   return row;
 }
 
@@ -317,7 +327,7 @@ void measure_configuration(Output& out, const Configuration& configuration,
     }
   }
   std::unique_ptr<measure::ReadBandwidth> bandwidth;
-  if (common.backend != "cuda") {
+  if (model.info().in_host_memory) {
     bandwidth = std::make_unique<measure::ReadBandwidth>(
         measure::ReadBandwidthOptions{.threads = model.info().threads, .buffer_bytes = 0});
     arms.push_back({"ceiling", [&] { return bandwidth->sample_gbps(kCeilingSeconds); }});

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom doctor: what this machine has, how fast it reads memory, and what is missing, each with
-// its remedy. The measured bandwidth goes to the cache directory, where `run` finds it.
+// its remedy. The measured bandwidth goes to the cache directory, where `run` finds it. A --backend
+// that cannot be used here ends it with that backend's error, after the report.
 #include <fmt/format.h>
 
+#include <optional>
 #include <vector>
 
 #include "base/build_info.hpp"
@@ -12,6 +14,7 @@
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/terminal.hpp"
+#include "engine/bind_model.hpp"
 #include "measure/clock.hpp"
 #include "measure/machine.hpp"
 #include "measure/read_bandwidth.hpp"
@@ -62,6 +65,17 @@ Bandwidth measure_bandwidth(const CommonFlags& common) {
   out.streams = stream.streams();
   out.isa = stream.isa();
   return out;
+}
+
+// Why the backend that was asked for cannot be used on this machine.
+std::optional<Error> backend_problem(const CommonFlags& common) {
+  try {
+    engine::select_backend(common.backend, common.backend_dir);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::usage) throw;
+    return error;
+  }
+  return {};
 }
 
 std::vector<Missing> find_missing(const measure::Machine& m, const Bandwidth* bandwidth,
@@ -182,6 +196,7 @@ Json document_json(const Context& context, const measure::Machine& m, const Band
 }
 
 int cmd_doctor(const DoctorFlags& flags, const Context& context) {
+  const std::optional<Error> problem = backend_problem(context.flags);
   const measure::Machine machine = measure::inspect_machine();
   std::optional<Bandwidth> bandwidth;
   std::string store_problem;
@@ -191,9 +206,11 @@ int cmd_doctor(const DoctorFlags& flags, const Context& context) {
         machine, {bandwidth->threads, bandwidth->summary.median, bandwidth->summary.max});
   }
   const Bandwidth* measured = bandwidth ? &*bandwidth : nullptr;
-  const std::vector<Missing> missing = find_missing(machine, measured, store_problem);
+  std::vector<Missing> missing = find_missing(machine, measured, store_problem);
+  if (problem) missing.push_back({"backend " + context.flags.backend, problem->what()});
   if (context.flags.json) {
     write_stdout(dump_json(document_json(context, machine, measured, missing), 2) + "\n");
+    if (problem) throw *problem;
     return 0;
   }
   std::string text = machine_table(machine, measured).text(stdout_colour());
@@ -203,6 +220,7 @@ int cmd_doctor(const DoctorFlags& flags, const Context& context) {
     text += "\n" + table.text(stdout_colour());
   }
   write_stdout(text);
+  if (problem) throw *problem;
   return 0;
 }
 

@@ -73,8 +73,10 @@ struct Ceiling {
 };
 
 // "128 tokens, 105.2 tok/s, 9.51 ms/token, 10.2 GB/s, 38 % of the 26.9 GB/s measured here; prompt 5
-// tokens, 90.1 tok/s; logits b539af3f108bf7b7"
-std::string last_line(const RunStats& stats, const Ceiling& ceiling, size_t n_generated) {
+// tokens, 90.1 tok/s; logits b539af3f108bf7b7". The peak is the host's: nothing is said of it where
+// the model lies elsewhere.
+std::string last_line(const ModelInfo& info, const RunStats& stats, const Ceiling& ceiling,
+                      size_t n_generated) {
   std::string line = tokens_text(static_cast<int64_t>(n_generated));
   if (stats.decode_tokens > 0 && stats.decode_s > 0) {
     const double tokens = static_cast<double>(stats.decode_tokens);
@@ -86,7 +88,7 @@ std::string last_line(const RunStats& stats, const Ceiling& ceiling, size_t n_ge
       line += ", " + share_of_peak(gbps, ceiling.peak->median_gbps,
                                    stats.decode_cost.memory_bytes() / stats.decode_tokens,
                                    ceiling.llc_bytes);
-    } else {
+    } else if (info.in_host_memory) {
       line += ", % of peak unknown (run `fathom doctor` once)";
     }
   }
@@ -146,7 +148,7 @@ Generated generate_text(Model& model, const RunFlags& flags, const CommonFlags& 
   };
   const auto finish = [&](size_t n_generated) {
     end_line();
-    say(common.quiet, "{}", last_line(sequence.stats(), ceiling, n_generated));
+    say(common.quiet, "{}", last_line(model.info(), sequence.stats(), ceiling, n_generated));
   };
   try {
     GenerateResult result = sequence.generate(tokens, options);
@@ -183,7 +185,9 @@ int cmd_run(const RunFlags& flags, const Context& context) {
   }
   OpenedModel opened = open_model(flags.model.model, std::move(options), common);
   const measure::Machine machine = measure::inspect_machine();
-  const Ceiling ceiling{load_peak(machine, opened.model.info().threads), machine.llc_bytes};
+  const ModelInfo& info = opened.model.info();
+  Ceiling ceiling{std::nullopt, machine.llc_bytes};
+  if (info.in_host_memory) ceiling.peak = load_peak(machine, info.threads);
   const Generated generated = generate_text(opened.model, flags, common, prompt, ceiling);
 
   report::Result document;

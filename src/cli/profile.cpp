@@ -252,9 +252,9 @@ Profile profile_decode(Model& model, const measure::Machine& machine, const Prof
     arms.push_back({"untraced", [&arm] { return arm->untraced(); }});
     arms.push_back({"traced", [&arm] { return arm->traced(); }});
   }
-  // The ceiling of a GPU is that backend's to give.
+  // The ceiling of a device is that backend's to give.
   std::unique_ptr<measure::ReadBandwidth> bandwidth;
-  if (model.info().backend != "cuda") {
+  if (model.info().in_host_memory) {
     bandwidth = std::make_unique<measure::ReadBandwidth>(
         measure::ReadBandwidthOptions{.threads = profile.threads, .buffer_bytes = 0});
     arms.push_back({"ceiling", [&] { return bandwidth->sample_gbps(kCeilingSeconds); }});

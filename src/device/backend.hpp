@@ -15,7 +15,7 @@ class ThreadPool;
 struct CpuKernels;
 struct OpTable;
 
-inline constexpr uint32_t kBackendAbi = 1;
+inline constexpr uint32_t kBackendAbi = 2;
 
 struct Backend {
   uint32_t abi;
@@ -27,10 +27,15 @@ struct Backend {
   // The packed form of a file type, or throws Error{unsupported} naming the type and the supported
   // ones. `rows` x `cols` must be whole blocks.
   PackedMatrix (*plan_matrix)(DType file_type, int64_t rows, int64_t cols, Activations activations);
-  // Fills plan.packed_bytes at `packed` from the tensor's bytes in the file.
+  // Fills plan.packed_bytes at `packed`, memory of the device, from the tensor's bytes in the file,
+  // which are host memory; a backend whose device does not share it packs on the host and copies.
+  // Everything is in place when it returns: the file's pages are dropped then.
   void (*pack_matrix)(ThreadPool& pool, const PackedMatrix& plan, const std::byte* file,
                       std::byte* packed);
-  bool keeps_file_layout;  // pack_matrix is the identity: data may point into the file
+  bool keeps_file_layout = false;  // pack_matrix is the identity: data may point into the file
+  // Decode steps may be captured and replayed as graphs: the ops neither allocate nor synchronise,
+  // read the host's StepState while they are submitted only, and bear rows with pos = -1.
+  bool has_graphs = false;
 };
 
 }  // namespace fathom

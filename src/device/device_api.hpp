@@ -19,10 +19,18 @@ struct DeviceInfo {
   int64_t l2_bytes = 0;  // last-level cache
 };
 
+// Work of a stream runs in the order in which it was submitted, while the host goes on. What the
+// host reads or overwrites is its own again after stream_synchronize.
 struct DeviceApi {
-  DeviceInfo (*info)();
+  // Device memory is host memory: the host may read and write it, nothing is worth copying, streams
+  // are null and work is done when a call returns.
+  bool shares_host_memory;
+  DeviceInfo (*info)();           // throws Error{unavailable} that says what the machine lacks
   void* (*alloc)(int64_t bytes);  // 64-byte aligned at least; throws out_of_memory with figures
-  void (*free)(void* data, int64_t bytes);  // never throws
+  void (*free)(void* data, int64_t bytes);       // never throws
+  void* (*alloc_host)(int64_t bytes);            // page-locked host memory, aligned alike
+  void (*free_host)(void* data, int64_t bytes);  // never throws
+  // Asynchronous; host memory that is not page-locked has been read when copy_to_device returns.
   void (*copy_to_device)(void* device, const void* host, int64_t bytes, void* stream);
   void (*copy_to_host)(void* host, const void* device, int64_t bytes, void* stream);
   void* (*stream_create)();

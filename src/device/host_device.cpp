@@ -150,9 +150,12 @@ double elapsed_us(void* start, void* stop) {
 }
 
 constexpr DeviceApi kHostDevice{
+    .shares_host_memory = true,
     .info = info,
     .alloc = alloc,
     .free = release,
+    .alloc_host = alloc,
+    .free_host = release,
     .copy_to_device = copy,
     .copy_to_host = copy,
     .stream_create = []() -> void* { return nullptr; },

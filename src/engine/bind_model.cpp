@@ -14,7 +14,9 @@ const Backend& select_backend(const std::string& name, const std::string& backen
   for (const Backend* linked : {&cpu_backend(), &reference_backend()}) {
     if (name == linked->name) return *linked;
   }
-  return load_backend(name, backend_dir);
+  const Backend& library = load_backend(name, backend_dir);
+  library.device->info();  // throws when this machine has no such device
+  return library;
 }
 
 BoundModel bind_model(const gguf::File& file, const ModelConfig& config, const Backend& backend,

@@ -16,7 +16,7 @@
 namespace fathom::engine {
 
 // "cpu", "reference", or the name of a backend library looked for in `backend_dir` first. Throws
-// Error{usage, unavailable}.
+// Error{usage, unavailable}, the latter also when the library's device is missing.
 const Backend& select_backend(const std::string& name, const std::string& backend_dir);
 
 struct BoundModel {
@@ -24,8 +24,8 @@ struct BoundModel {
   std::unique_ptr<Weights> weights;  // still to be loaded
 };
 
-// REQUIRES: the file is opened in mode load; it and the backend outlive the result. Throws
-// Error{bad_file, unsupported}.
+// REQUIRES: the file is opened in mode load; it, `config` and the backend outlive the result.
+// Throws Error{bad_file, unsupported}.
 BoundModel bind_model(const gguf::File& file, const ModelConfig& config, const Backend& backend,
                       Activations activations);
 

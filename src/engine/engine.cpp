@@ -90,15 +90,17 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
   plan_memory(options, cache_config);
 
   pool_ = std::make_unique<ThreadPool>(ThreadPool::choose_threads(options.threads));
-  weights_->load(*pool_, [&](double fraction) {
+  stream_ = make_stream(*backend_->device);
+  weights_->load(*pool_, stream_.get(), [&](double fraction) {
     if (options.cancel_loading && options.cancel_loading->load()) {
       fail(ErrorCode::cancelled, "interrupted");
     }
     if (options.on_progress) options.on_progress(fraction);
   });
-  cache_ = std::make_unique<GqaCache>(*backend_->device, cache_config);
+  cache_ = std::make_unique<GqaCache>(*backend_->device, cache_config, stream_.get());
   plan_ = plan_step(config_, *weights_, limits_, [&](int layer) { return cache_->layer(layer); });
   runner_ = std::make_unique<StepRunner>(runner_config());
+  drops_pages_ = backend_->device->shares_host_memory && !backend_->keeps_file_layout;
   describe(options);
 }
 
@@ -110,9 +112,10 @@ StepRunner::Config Engine::runner_config() {
           .q_dim = config_.q_dim(),
           .rope_dim = config_.rope_dim,
           .vocab_size = config_.vocab_size,
-          .workspace_bytes = workspace_bytes_cpu(plan_),
+          .workspace_bytes = workspace_bytes(plan_, *backend_->ops),
           .pool = pool_.get(),
-          .cpu = cpu_};
+          .cpu = cpu_,
+          .stream = stream_.get()};
 }
 
 void Engine::plan_memory(const OpenOptions&, const GqaCacheConfig& cache_config) {
@@ -120,16 +123,20 @@ void Engine::plan_memory(const OpenOptions&, const GqaCacheConfig& cache_config)
   memory_.weights_bytes = weights_->packed_bytes();
   memory_.cache_bytes = GqaCache::planned_bytes(cache_config);
   memory_.scratch_bytes = StepRunner::planned_bytes(runner_config());
-  memory_.available_bytes = backend_->device->info().free_bytes;
+  const DeviceInfo device = backend_->device->info();
+  memory_.available_bytes = device.free_bytes;
   memory_.kv_token_bytes = config_.n_layers * GqaCache::geometry(cache_config).token_bytes();
   if (memory_.total_bytes() <= memory_.available_bytes) return;
   const auto megabytes = [](int64_t bytes) { return (bytes + (1 << 20) - 1) >> 20; };
-  fail(ErrorCode::out_of_memory,
-       "{} needs {} MB (weights {}, cache {} for {} tokens, scratch {}), and {} MB are available: "
-       "use a smaller context (-c), a smaller KV type (-ctk q8_0) or a smaller model",
-       file_.path(), megabytes(memory_.total_bytes()), megabytes(memory_.weights_bytes),
-       megabytes(memory_.cache_bytes), limits_.n_ctx * cache_config.max_sequences,
-       megabytes(memory_.scratch_bytes), megabytes(memory_.available_bytes));
+  fail(
+      ErrorCode::out_of_memory,
+      "{} needs {} MB{} (weights {}, cache {} for {} tokens, scratch {}), and {} MB are available: "
+      "use a smaller context (-c), a smaller KV type (-ctk q8_0) or a smaller model",
+      file_.path(), megabytes(memory_.total_bytes()),
+      backend_->device->shares_host_memory ? "" : " on " + device.name,
+      megabytes(memory_.weights_bytes), megabytes(memory_.cache_bytes),
+      limits_.n_ctx * cache_config.max_sequences, megabytes(memory_.scratch_bytes),
+      megabytes(memory_.available_bytes));
 }
 
 void Engine::describe(const OpenOptions& options) {
@@ -153,6 +160,7 @@ void Engine::describe(const OpenOptions& options) {
   info_.backend = backend_->name;
   info_.isa = cpu_ ? cpu_->isa : device.isa;
   info_.device = device.name;
+  info_.in_host_memory = backend_->device->shares_host_memory;
   info_.threads = pool_->size();
   info_.kv_type = options.kv_type;
 }
@@ -161,7 +169,7 @@ void Engine::run(std::span<const StepRow> rows, std::span<const int32_t> out_row
                  const std::atomic<bool>* cancel) {
   runner_->run(plan_, rows, out_rows, cache_->page_table(), cache_->max_pages(), cancel);
   rows_since_drop_ += static_cast<int64_t>(rows.size());
-  if (rows_since_drop_ >= kRowsPerDrop && !backend_->keeps_file_layout) {
+  if (rows_since_drop_ >= kRowsPerDrop && drops_pages_) {
     weights_->drop_embedding_pages();
     rows_since_drop_ = 0;
   }

@@ -34,7 +34,7 @@ class Engine {
   GqaCache& cache() { return *cache_; }
   StepRunner& runner() { return *runner_; }
 
-  // One step over the cache; keeps the embedding's mapped pages few.
+  // Submits one step over the cache; keeps the embedding's mapped pages few.
   void run(std::span<const StepRow> rows, std::span<const int32_t> out_rows,
            const std::atomic<bool>* cancel = nullptr);
 
@@ -53,6 +53,7 @@ class Engine {
   const Backend* backend_;
   const CpuKernels* cpu_;
   std::unique_ptr<ThreadPool> pool_;
+  Stream stream_;  // the one on which everything of this engine runs
   StepLimits limits_{};
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<Weights> weights_;
@@ -61,6 +62,7 @@ class Engine {
   std::unique_ptr<StepRunner> runner_;
   ModelInfo info_;
   MemoryPlan memory_;
+  bool drops_pages_ = false;  // look-ups map pages of the file that nobody else needs
   int64_t rows_since_drop_ = 0;
 };
 

@@ -61,6 +61,7 @@ void Sequence::prefill(std::span<const int32_t> tokens, LogitsMode mode,
       done += n;
       if (progress) progress(done, total);
     }
+    engine_->runner().synchronize();
   } catch (...) {
     truncate(before + done);  // a chunk counts once all of it is done
     throw;
@@ -135,10 +136,12 @@ int32_t Sequence::sample(const SamplerParams& params, std::span<const LogitBias>
          size() - 1);
   }
   stats_.logits_hash = logits_hash(row, stats_.logits_hash);
-  int32_t token = -1;
-  const StepPlan& plan = engine_->plan();
-  return engine_->runner().sample(
-      plan, {plan.sample, &params, logit_bias, tokens_, size(), row.data(), &token});
+  SampleArgs args{};
+  args.params = &params;
+  args.logit_bias = logit_bias;
+  args.history = tokens_;
+  args.position = size();
+  return engine_->runner().sample(engine_->plan(), logits_row_, args);
 }
 
 void DecodeBatch::step(Engine& engine, std::span<const Entry> entries, LogitsMode mode) {
@@ -181,6 +184,7 @@ void DecodeBatch::step(Engine& engine, std::span<const Entry> entries, LogitsMod
       rows.push_back({entry.token, static_cast<int32_t>(s.size()), s.slot_});
     }
     engine.run(rows, out_rows);
+    engine.runner().synchronize();
   } catch (...) {
     for (const Entry& entry : entries.first(appended)) {
       engine.cache().truncate(entry.sequence->slot_, entry.sequence->size());

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/error.hpp"
+#include "base/check.hpp"
 #include "base/op_scope.hpp"
 #include "base/thread_pool.hpp"
 
@@ -35,11 +35,15 @@ struct Workspace {
 
 struct CpuKernels;  // the functions of one instruction set (kernels/common/cpu_kernels.hpp)
 
+// Zeroed when the engine opens; blocks of a kernel find their last one by counters there.
+inline constexpr int64_t kCounterBytes = int64_t{1} << 20;
+
 struct ExecContext {
   StreamHandle stream;
   ThreadPool* pool = nullptr;
   const CpuKernels* cpu = nullptr;  // set by the CPU backend only
   Workspace workspace;              // by value: each op carves from the same start
+  Workspace counters;               // of a device: kCounterBytes of zeros, which ops leave zero
   OpScopeSink* sink = nullptr;
 };
 

@@ -15,6 +15,17 @@
 
 namespace fathom {
 
+// Scratch that an op needs for its static arguments, in bytes; no entry = none.
+struct OpWorkspaces {
+  int64_t (*norm_qkv_rope_append)(const NormQkvRopeAppendArgs::Static&);
+  int64_t (*attn)(const AttnArgs::Static&);
+  int64_t (*out_proj_residual)(const OutProjResidualArgs::Static&);
+  int64_t (*norm_gate_up_act)(const NormGateUpActArgs::Static&);
+  int64_t (*down_proj_residual)(const DownProjResidualArgs::Static&);
+  int64_t (*norm_head)(const NormHeadArgs::Static&);
+  int64_t (*sample)(const SampleArgs::Static&);
+};
+
 struct OpTable {
   void (*embed)(ExecContext&, const EmbedArgs&);
   void (*norm_qkv_rope_append)(ExecContext&, const NormQkvRopeAppendArgs&);
@@ -25,6 +36,7 @@ struct OpTable {
   void (*norm_head)(ExecContext&, const NormHeadArgs&);
   void (*sample)(ExecContext&, const SampleArgs&);
   void (*kv_fill)(ExecContext&, const KvFillArgs&);  // for measurements, not of a step
+  OpWorkspaces workspace_bytes;
 };
 
 // Straight from the formulas, double accumulators, one thread: the oracle of whole models.
@@ -32,5 +44,9 @@ struct OpTable {
 const OpTable& reference_ops();
 // SIMD and threads; needs ExecContext::cpu and ::pool.
 const OpTable& cpu_ops();
+// What the CPU's and the reference's ops need.
+inline constexpr OpWorkspaces kCpuWorkspaces = {
+    workspace_bytes_cpu, workspace_bytes_cpu, workspace_bytes_cpu, workspace_bytes_cpu,
+    workspace_bytes_cpu, workspace_bytes_cpu, workspace_bytes_cpu};
 
 }  // namespace fathom

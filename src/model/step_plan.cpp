@@ -10,9 +10,13 @@ namespace fathom {
 StepPlan plan_step(const ModelConfig& c, const Weights& weights, const StepLimits& limits,
                    const std::function<KvLayerView(int layer)>& kv_layer) {
   StepPlan plan;
-  plan.embed = {weights.embedding(), weights.embedding_type(), c.vocab_size,
-                c.d_model,           c.rope.inv_freq.data(),   c.rope_dim,
-                c.rope.magnitude};
+  plan.embed = {.table = weights.embedding,
+                .table_type = weights.embedding_type(),
+                .vocab_size = c.vocab_size,
+                .d_model = c.d_model,
+                .inv_freq = weights.inv_freq,
+                .rope_dim = c.rope_dim,
+                .rope_scale = c.rope.magnitude};
   for (int layer = 0; layer < c.n_layers; ++layer) {
     const LayerWeights& w = weights.layers[layer];
     const KvLayerView kv = kv_layer(layer);
@@ -62,12 +66,20 @@ StepPlan plan_step(const ModelConfig& c, const Weights& weights, const StepLimit
   return plan;
 }
 
-int64_t workspace_bytes_cpu(const StepPlan& plan) {
-  int64_t bytes = std::max(workspace_bytes_cpu(plan.head), workspace_bytes_cpu(plan.sample));
+int64_t workspace_bytes(const StepPlan& plan, const OpTable& ops) {
+  int64_t bytes = 0;
+  const auto need = [&](auto fn, const auto& args) {
+    if (fn) bytes = std::max(bytes, fn(args));
+  };
+  const OpWorkspaces& w = ops.workspace_bytes;
+  need(w.norm_head, plan.head);
+  need(w.sample, plan.sample);
   for (const LayerPlan& layer : plan.layers) {
-    bytes = std::max({bytes, workspace_bytes_cpu(layer.qkv), workspace_bytes_cpu(layer.attn),
-                      workspace_bytes_cpu(layer.attn_output), workspace_bytes_cpu(layer.ffn_front),
-                      workspace_bytes_cpu(layer.ffn_down)});
+    need(w.norm_qkv_rope_append, layer.qkv);
+    need(w.attn, layer.attn);
+    need(w.out_proj_residual, layer.attn_output);
+    need(w.norm_gate_up_act, layer.ffn_front);
+    need(w.down_proj_residual, layer.ffn_down);
   }
   return bytes;
 }

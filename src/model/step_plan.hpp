@@ -40,8 +40,8 @@ struct StepLimits {
 StepPlan plan_step(const ModelConfig& config, const Weights& weights, const StepLimits& limits,
                    const std::function<KvLayerView(int layer)>& kv_layer);
 
-// Scratch that the CPU backend's ops need, the largest of all.
-int64_t workspace_bytes_cpu(const StepPlan& plan);
+// Scratch that the ops of a table need, the largest of all.
+int64_t workspace_bytes(const StepPlan& plan, const OpTable& ops);
 
 // Activations of a step, on the device.
 struct StepBuffers {
@@ -56,6 +56,7 @@ struct StepBuffers {
 // What the blocks of one step share.
 struct StepContext {
   ExecContext& exec;
+  const DeviceApi& device;
   const OpTable& ops;
   const StepPlan& plan;
   const StepBuffers& buffers;
@@ -64,8 +65,8 @@ struct StepContext {
   const std::atomic<bool>* cancel = nullptr;
 };
 
-// Runs one op inside its scope. Throws Error{cancelled} instead once the step's flag is set: what
-// the step has written until then is void.
+// Runs one op inside its scope, which ends when the device has done the op. Throws Error{cancelled}
+// instead once the step's flag is set: what the step has written until then is void.
 template <class Args>
 void run_op(const StepContext& step, void (*op)(ExecContext&, const Args&), const char* name,
             int layer, const Args& args) {
@@ -73,6 +74,7 @@ void run_op(const StepContext& step, void (*op)(ExecContext&, const Args&), cons
   const OpScope scope(step.exec.sink, {name, layer},
                       step.exec.sink ? cost(args.s, step.shape) : Cost{});
   op(step.exec, args);
+  if (step.exec.sink) step.device.stream_synchronize(step.exec.stream.handle);
 }
 
 // The sum over a step's ops.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <type_traits>
 #include <unordered_set>
 
 #include "base/checked.hpp"
@@ -12,7 +14,7 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kAlignment = 256;  // what device allocations have
 
 enum class Dim { d_model, q_dim, kv_dim, head_dim, d_ff };
 
@@ -86,6 +88,20 @@ class Weights::Binder {
     return tensor;
   }
 
+  // What embed reads: where it lies, or a copy where the device cannot read that.
+  void embedding(const gguf::TensorInfo& table) {
+    const std::byte* rows = file_.data(table).data();
+    const std::vector<double>& inv_freq = config_.rope.inv_freq;
+    if (weights_.backend_->device->shares_host_memory) {
+      weights_.embedding = rows;
+      weights_.inv_freq = inv_freq.data();
+      return;
+    }
+    place(&table, rows, &weights_.embedding, static_cast<int64_t>(table.bytes));
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(inv_freq));
+    place(nullptr, bytes.data(), &weights_.inv_freq, static_cast<int64_t>(bytes.size()));
+  }
+
   void matrix(const gguf::TensorInfo& tensor, int64_t rows, int64_t cols, PackedMatrix& out) {
     try {
       out = weights_.backend_->plan_matrix(tensor.dtype(), rows, cols, activations_);
@@ -96,7 +112,7 @@ class Weights::Binder {
       out.data = file_.data(tensor).data();
       return;
     }
-    weights_.placements_.push_back({&tensor, &out, nullptr, out.packed_bytes, 0});
+    place(&tensor, file_.data(tensor).data(), &out, out.packed_bytes);
   }
 
   void vector(const std::string& name, Presence presence, int64_t n, const float*& out) {
@@ -106,7 +122,7 @@ class Weights::Binder {
       file_.refuse(ErrorCode::unsupported, *tensor,
                    fmt::format("found type {}, expected F32", dtype_info(tensor->dtype()).name));
     }
-    weights_.placements_.push_back({tensor, nullptr, &out, n * 4, 0});
+    place(tensor, file_.data(*tensor).data(), &out, n * int64_t{sizeof(float)});
   }
 
   void layer(int index) {
@@ -142,6 +158,10 @@ class Weights::Binder {
   }
 
  private:
+  void place(const gguf::TensorInfo* tensor, const std::byte* from, View view, int64_t bytes) {
+    weights_.placements_.push_back({tensor, from, view, bytes, 0});
+  }
+
   Weights& weights_;
   const gguf::File& file_;
   const ModelConfig& config_;
@@ -158,7 +178,7 @@ std::unique_ptr<Weights> Weights::bind(const gguf::File& file, const ModelConfig
 
   out.embedding_tensor_ =
       binder.find("token_embd.weight", Presence::required, config.d_model, config.vocab_size);
-  out.embedding_ = file.data(*out.embedding_tensor_).data();
+  binder.embedding(*out.embedding_tensor_);
   const gguf::TensorInfo* head =
       binder.find("output.weight", Presence::optional, config.d_model, config.vocab_size);
   binder.matrix(head ? *head : *out.embedding_tensor_, config.vocab_size, config.d_model,
@@ -177,28 +197,34 @@ std::unique_ptr<Weights> Weights::bind(const gguf::File& file, const ModelConfig
   return owner;
 }
 
-void Weights::load(ThreadPool& pool, const std::function<void(double)>& progress) {
-  memory_ = make_buffer(*backend_->device, packed_bytes_);
+void Weights::load(ThreadPool& pool, void* stream, const std::function<void(double)>& progress) {
+  const DeviceApi& device = *backend_->device;
+  memory_ = make_buffer(device, packed_bytes_);
   // The largest first: while a large tensor is both mapped and packed, little else is in memory.
   std::stable_sort(placements_.begin(), placements_.end(),
                    [](const Placement& a, const Placement& b) { return a.bytes > b.bytes; });
   int64_t done = 0;
   for (const Placement& placement : placements_) {
     std::byte* to = memory_.get().data + placement.offset;
-    const std::byte* from = file_->data(*placement.tensor).data();
-    if (placement.matrix) {
-      backend_->pack_matrix(pool, *placement.matrix, from, to);
-      placement.matrix->data = to;
-    } else {
-      backend_->device->copy_to_device(to, from, placement.bytes, nullptr);
-      *placement.vector = reinterpret_cast<const float*>(to);
-    }
-    file_->drop(*placement.tensor);
+    const auto fill = [&]<class T>(T* view) {
+      if constexpr (std::is_same_v<T, PackedMatrix>) {
+        backend_->pack_matrix(pool, *view, placement.from, to);
+        view->data = to;
+      } else {
+        device.copy_to_device(to, placement.from, placement.bytes, stream);
+        *view = reinterpret_cast<T>(to);
+      }
+    };
+    std::visit(fill, placement.view);
+    if (placement.tensor) file_->drop(*placement.tensor);
     done += placement.bytes;
     if (progress) progress(static_cast<double>(done) / static_cast<double>(packed_bytes_));
   }
+  device.stream_synchronize(stream);
   // Faults map pages around them, of neighbours that were dropped before too: 8 MB in 272 tensors.
-  for (const Placement& placement : placements_) file_->drop(*placement.tensor);
+  for (const Placement& placement : placements_) {
+    if (placement.tensor) file_->drop(*placement.tensor);
+  }
   if (progress) progress(1.0);
   placements_.clear();
 }

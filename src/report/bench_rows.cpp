@@ -89,6 +89,8 @@ constexpr Field kFields[] = {
     {"kv_fill", "TEXT", [](const BenchRow& r) -> Json { return r.kv_fill; }},
     {"cpu_mhz", "REAL", [](const BenchRow& r) { return number_or_null(r.cpu_mhz); }},
     {"seed", "INTEGER", [](const BenchRow& r) -> Json { return r.seed; }},
+    {"graph_captures", "INTEGER", [](const BenchRow& r) -> Json { return r.graph_captures; }},
+    {"graph_replays", "INTEGER", [](const BenchRow& r) -> Json { return r.graph_replays; }},
 };
 
 // A value as csv and sql print it: no quotes around text, booleans as 0 and 1, null as nothing.

@@ -39,6 +39,30 @@ TEST_F(Cli, BenchPrintsRowsInFiveFormats) {
               AllOf(HasSubstr(" pp16 |"), HasSubstr("pp8+tg2 @ d32"), HasSubstr("t/s")));
 }
 
+// A device that is no GPU, but has memory and graphs of its own.
+TEST_F(Cli, BenchCountsGraphsAndComparesNoDeviceWithTheHost) {
+  const std::vector<std::string> device{"--backend", "guarded", "--backend-dir",
+                                        FATHOM_TEST_BACKENDS};
+  const auto on_device = [&](std::vector<std::string> command) {
+    command.insert(command.end(), device.begin(), device.end());
+    return fathom(command);
+  };
+  const Json json =
+      document(on_device({"bench", model(), "-p", "5", "-n", "6", "-r", "2", "--json"}));
+  const Json& rows = json["summary"]["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["graph_replays"], 0) << "a prompt runs op by op";
+  EXPECT_EQ(rows[1]["graph_replays"], 6);
+  EXPECT_EQ(rows[1]["graph_captures"], 0) << "captured while warming up";
+  EXPECT_TRUE(rows[1]["peak_gbps"].is_null());
+  const std::vector<std::string> run{"run", model(), "-p", "a", "-n", "8", "--ignore-eos"};
+  std::vector<std::string> reference = run;
+  reference.insert(reference.end(), {"--backend", "reference"});
+  EXPECT_EQ(on_device(run).out, fathom(reference).out);
+  EXPECT_THAT(on_device({"bench", model(), "--profile", "--depths", "4,8"}).out,
+              HasSubstr("norm_qkv_rope_append"));
+}
+
 TEST_F(Cli, BenchMarksASyntheticCache) {
   const auto rows = [&](const std::string& fill) {
     return parse_json(fathom({"bench", model(), "-p", "0", "-n", "2", "-d", "64,400", "-r", "1",

@@ -131,6 +131,31 @@ TEST_F(Cli, FailuresAndTheirStatus) {
   EXPECT_THAT(abacus.err, Not(HasSubstr(FATHOM_PROGRAM ";"))) << "the program is no folder";
 }
 
+// The library is there, its device is not; only `doctor` has something to print besides.
+TEST_F(Cli, ABackendWithoutItsDeviceIsSaidAtOnce) {
+  const std::string problem = "no abacus can be used";
+  const std::vector<std::string> backend{"--backend", "nodevice", "--backend-dir",
+                                         FATHOM_TEST_BACKENDS};
+  const auto with_backend = [&](std::vector<std::string> command) {
+    command.insert(command.end(), backend.begin(), backend.end());
+    return fathom(command);
+  };
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"run", model(), "-p", "a"},
+        {"bench", model()},
+        {"inspect", model()},
+        {"perplexity", model(), "-f", std::string(FATHOM_SOURCE_DIR) + "/README.md"}}) {
+    expect_one_line_error(with_backend(command), 3, problem);
+  }
+  const Finished doctor = with_backend({"doctor", "--no-bandwidth"});
+  EXPECT_EQ(doctor.status, 3);
+  EXPECT_THAT(doctor.out, HasSubstr(problem));
+  EXPECT_THAT(doctor.err, HasSubstr(problem));
+  const Finished json = with_backend({"doctor", "--no-bandwidth", "--json"});
+  EXPECT_EQ(json.status, 3);
+  EXPECT_THAT(json.out, HasSubstr(problem));
+}
+
 // 3 GB of address space hold 11 stacks of 256 MB.
 TEST_F(Cli, MoreThreadsThanTheMachineGives) {
   const std::string limited = "ulimit -s 262144; ulimit -v 3000000; exec " FATHOM_PROGRAM " run " +

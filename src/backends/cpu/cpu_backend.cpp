@@ -20,15 +20,20 @@ const OpTable& cpu_ops() {
       norm_head_cpu,
       sample_cpu,
       kv_fill_cpu,
+      kCpuWorkspaces,
   };
   return kOps;
 }
 
 const Backend& cpu_backend() {
-  static const Backend kBackend = {
-      kBackendAbi,        "cpu",          "cpu scalar, avx2, avx512",
-      &cpu_ops(),         &host_device(), quant::plan_matrix,
-      quant::pack_matrix, false,
+  static const Backend kBackend{
+      .abi = kBackendAbi,
+      .name = "cpu",
+      .build_id = "cpu scalar, avx2, avx512",
+      .ops = &cpu_ops(),
+      .device = &host_device(),
+      .plan_matrix = quant::plan_matrix,
+      .pack_matrix = quant::pack_matrix,
   };
   return kBackend;
 }

@@ -39,6 +39,7 @@ const OpTable& reference_ops() {
       .norm_head = norm_head_ref,
       .sample = sample_ref,
       .kv_fill = kv_fill_ref,
+      .workspace_bytes = kCpuWorkspaces,
   };
   return kOps;
 }

@@ -60,8 +60,8 @@ int64_t GqaCache::planned_bytes(const GqaCacheConfig& config) {
   return 2 * config.n_layers * part_bytes(config) + table_bytes(config);
 }
 
-GqaCache::GqaCache(const DeviceApi& device, const GqaCacheConfig& config)
-    : device_(device), config_(config) {
+GqaCache::GqaCache(const DeviceApi& device, const GqaCacheConfig& config, void* stream)
+    : device_(device), stream_(stream), config_(config) {
   validate(config);
   geometry_ = geometry(config);
   max_pages_ = static_cast<int32_t>(pages_per_slot(config));
@@ -74,7 +74,7 @@ GqaCache::GqaCache(const DeviceApi& device, const GqaCacheConfig& config)
   for (size_t i = 0; i < free_.size(); ++i) {
     free_[i] = static_cast<int32_t>(free_.size() - 1 - i);
   }
-  device_.copy_to_device(table_memory_.get().data, table_.data(), table_bytes(config), nullptr);
+  device_.copy_to_device(table_memory_.get().data, table_.data(), table_bytes(config), stream_);
 }
 
 int GqaCache::open_slot() {
@@ -128,7 +128,7 @@ void GqaCache::publish(int slot) {
   const int64_t first = int64_t{slot} * max_pages_;
   const int64_t entry = sizeof(int32_t);
   device_.copy_to_device(table_memory_.get().data + first * entry, table_.data() + first,
-                         n_pages_[slot] * entry, nullptr);
+                         n_pages_[slot] * entry, stream_);
 }
 
 KvLayerView GqaCache::layer(int layer) const {

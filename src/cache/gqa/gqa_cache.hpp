@@ -30,7 +30,8 @@ class GqaCache {
   static KvGeometry geometry(const GqaCacheConfig& config);
   static int64_t planned_bytes(const GqaCacheConfig& config);  // what the constructor allocates
 
-  GqaCache(const DeviceApi& device, const GqaCacheConfig& config);
+  // The page table is copied on `stream`, on which the kernels that read it run too.
+  GqaCache(const DeviceApi& device, const GqaCacheConfig& config, void* stream = nullptr);
 
   int open_slot();  // Error{usage} when all are taken
   void close_slot(int slot);
@@ -53,12 +54,13 @@ class GqaCache {
   void publish(int slot);
 
   const DeviceApi& device_;
+  void* stream_;
   GqaCacheConfig config_;
   KvGeometry geometry_;
   int32_t max_pages_;             // of one slot
   Buffer memory_;                 // [n_layers][K, V][max_sequences*max_pages pages]
   Buffer table_memory_;           // the page table on the device
-  std::vector<int32_t> table_;    // its host mirror
+  std::vector<int32_t> table_;    // its host mirror, not page-locked: a copy has read it on return
   std::vector<int32_t> free_;     // pages, next to be dealt last
   std::vector<int32_t> n_pages_;  // dealt to each slot
   std::vector<int64_t> lengths_;  // -1 = slot is closed

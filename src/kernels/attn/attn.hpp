@@ -32,7 +32,9 @@ struct AttnArgs {
 
 Cost cost(const AttnArgs::Static& s, const StepShape& shape);
 int64_t workspace_bytes_cpu(const AttnArgs::Static& s);
+int64_t workspace_bytes_cuda(const AttnArgs::Static& s);
 void attn_ref(ExecContext& ctx, const AttnArgs& args);
 void attn_cpu(ExecContext& ctx, const AttnArgs& args);
+void attn_cuda(ExecContext& ctx, const AttnArgs& args);
 
 }  // namespace fathom

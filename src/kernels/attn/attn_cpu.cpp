@@ -3,6 +3,7 @@
 // queries. Many rows (prefill): a thread takes a block and folds its splits in order. Few rows
 // (decode): splits are dealt too, and folded in the same order after a barrier.
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.hpp"
 #include "base/checked.hpp"

@@ -22,7 +22,9 @@ struct DownProjResidualArgs {
 
 Cost cost(const DownProjResidualArgs::Static& s, const StepShape& shape);
 int64_t workspace_bytes_cpu(const DownProjResidualArgs::Static& s);
+int64_t workspace_bytes_cuda(const DownProjResidualArgs::Static& s);
 void down_proj_residual_ref(ExecContext& ctx, const DownProjResidualArgs& args);
 void down_proj_residual_cpu(ExecContext& ctx, const DownProjResidualArgs& args);
+void down_proj_residual_cuda(ExecContext& ctx, const DownProjResidualArgs& args);
 
 }  // namespace fathom

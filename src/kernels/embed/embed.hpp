@@ -29,5 +29,6 @@ struct EmbedArgs {
 Cost cost(const EmbedArgs::Static& s, const StepShape& shape);
 void embed_ref(ExecContext& ctx, const EmbedArgs& args);
 void embed_cpu(ExecContext& ctx, const EmbedArgs& args);
+void embed_cuda(ExecContext& ctx, const EmbedArgs& args);
 
 }  // namespace fathom

@@ -24,7 +24,9 @@ struct NormGateUpActArgs {
 
 Cost cost(const NormGateUpActArgs::Static& s, const StepShape& shape);
 int64_t workspace_bytes_cpu(const NormGateUpActArgs::Static& s);
+int64_t workspace_bytes_cuda(const NormGateUpActArgs::Static& s);
 void norm_gate_up_act_ref(ExecContext& ctx, const NormGateUpActArgs& args);
 void norm_gate_up_act_cpu(ExecContext& ctx, const NormGateUpActArgs& args);
+void norm_gate_up_act_cuda(ExecContext& ctx, const NormGateUpActArgs& args);
 
 }  // namespace fathom

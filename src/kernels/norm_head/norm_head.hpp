@@ -24,7 +24,9 @@ struct NormHeadArgs {
 
 Cost cost(const NormHeadArgs::Static& s, const StepShape& shape);
 int64_t workspace_bytes_cpu(const NormHeadArgs::Static& s);
+int64_t workspace_bytes_cuda(const NormHeadArgs::Static& s);
 void norm_head_ref(ExecContext& ctx, const NormHeadArgs& args);
 void norm_head_cpu(ExecContext& ctx, const NormHeadArgs& args);
+void norm_head_cuda(ExecContext& ctx, const NormHeadArgs& args);
 
 }  // namespace fathom

@@ -37,7 +37,9 @@ struct NormQkvRopeAppendArgs {
 
 Cost cost(const NormQkvRopeAppendArgs::Static& s, const StepShape& shape);
 int64_t workspace_bytes_cpu(const NormQkvRopeAppendArgs::Static& s);
+int64_t workspace_bytes_cuda(const NormQkvRopeAppendArgs::Static& s);
 void norm_qkv_rope_append_ref(ExecContext& ctx, const NormQkvRopeAppendArgs& args);
 void norm_qkv_rope_append_cpu(ExecContext& ctx, const NormQkvRopeAppendArgs& args);
+void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& args);
 
 }  // namespace fathom

@@ -22,7 +22,9 @@ struct OutProjResidualArgs {
 
 Cost cost(const OutProjResidualArgs::Static& s, const StepShape& shape);
 int64_t workspace_bytes_cpu(const OutProjResidualArgs::Static& s);
+int64_t workspace_bytes_cuda(const OutProjResidualArgs::Static& s);
 void out_proj_residual_ref(ExecContext& ctx, const OutProjResidualArgs& args);
 void out_proj_residual_cpu(ExecContext& ctx, const OutProjResidualArgs& args);
+void out_proj_residual_cuda(ExecContext& ctx, const OutProjResidualArgs& args);
 
 }  // namespace fathom

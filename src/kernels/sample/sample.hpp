@@ -27,11 +27,18 @@ struct SampleArgs {
 
 // Throws Error{usage} naming the parameter that is out of its range.
 void validate(const SamplerParams& params);
+// The tokens that the repetition penalty looks back at; none when it changes nothing. Throws
+// Error{internal} for a token outside the vocabulary.
+std::span<const int32_t> penalty_window(const SampleArgs& args);
+// Throws Error{usage}: there is nothing to draw from.
+[[noreturn]] void fail_without_finite_logit(float largest);
 // Throws Error{usage} for a token outside the vocabulary and a bias of +inf or NaN.
 void validate(std::span<const LogitBias> logit_bias, int64_t vocab_size);
 Cost cost(const SampleArgs::Static& s, int64_t n_out);
 int64_t workspace_bytes_cpu(const SampleArgs::Static& s);
+int64_t workspace_bytes_cuda(const SampleArgs::Static& s);
 void sample_ref(ExecContext& ctx, const SampleArgs& args);
 void sample_cpu(ExecContext& ctx, const SampleArgs& args);
+void sample_cuda(ExecContext& ctx, const SampleArgs& args);
 
 }  // namespace fathom

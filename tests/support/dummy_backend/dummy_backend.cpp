@@ -45,6 +45,7 @@ void copy(void* to, const void* from, int64_t bytes, void* stream) {
 }
 
 constexpr DeviceApi kDevice = {
+    .shares_host_memory = false,
     .info =
         [] {
           return DeviceInfo{.name = "dummy",
@@ -62,6 +63,8 @@ constexpr DeviceApi kDevice = {
       return std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64));
     },
     .free = [](void* data, int64_t) { std::free(data); },
+    .alloc_host = [](int64_t bytes) { return std::malloc(static_cast<size_t>(bytes)); },
+    .free_host = [](void* data, int64_t) { std::free(data); },
     .copy_to_device = copy,
     .copy_to_host = copy,
     .stream_create = []() -> void* { return new DummyStream; },
