@@ -24,6 +24,6 @@ endif()
 # the language level is an option here; kernels/common/cxx20.cuh stops the build should it ever get lost.
 function(fathom_cuda_options target)
   target_compile_options(
-    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xcompiler=-Wall,-Wextra;-Werror=all-warnings>")
+    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra;-Werror=all-warnings>")
   set_target_properties(${target} PROPERTIES CUDA_STANDARD_REQUIRED OFF POSITION_INDEPENDENT_CODE ON)
 endfunction()

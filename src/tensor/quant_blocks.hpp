@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "tensor/kv_view.hpp"  // FATHOM_HD
+
 namespace fathom {
 
 struct BlockQ4_0 {
@@ -87,7 +89,8 @@ inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
 // Scale and min of sub-block j (0..7) of a Q4_K or Q5_K block out of its 12 bytes q: for j < 4 the
 // low 6 bits of q[j] and q[j+4]; for j >= 4 a nibble of q[j+4] with the top 2 bits of q[j-4]
 // (scale, low nibble) or q[j] (min, high nibble) above it.
-constexpr void unpack_scale_min_k4(int j, const uint8_t* q, uint8_t& scale, uint8_t& min) {
+FATHOM_HD constexpr void unpack_scale_min_k4(int j, const uint8_t* q, uint8_t& scale,
+                                             uint8_t& min) {
   if (j < 4) {
     scale = q[j] & 63;
     min = q[j + 4] & 63;
@@ -99,7 +102,7 @@ constexpr void unpack_scale_min_k4(int j, const uint8_t* q, uint8_t& scale, uint
 
 // Scale of group g (0..15) of a Q3_K block out of its 12 bytes q: a nibble of q[g % 8] (low for
 // g < 8) with bits 2*(g/4) and up of q[8 + g % 4] above it, less 32.
-constexpr int q3_k_scale(int group, const uint8_t* q) {
+FATHOM_HD constexpr int q3_k_scale(int group, const uint8_t* q) {
   const int low = group < 8 ? q[group] & 15 : q[group - 8] >> 4;
   const int high = (q[8 + group % 4] >> (2 * (group / 4))) & 3;
   return (low | high << 4) - 32;
@@ -107,7 +110,7 @@ constexpr int q3_k_scale(int group, const uint8_t* q) {
 
 // Scale of sub-block j (0..7) of an IQ4_XS block: nibble j of scales_l with bits 2j and up of
 // scales_h above it, less 32.
-constexpr int iq4_xs_scale(int j, const uint8_t* scales_l, uint16_t scales_h) {
+FATHOM_HD constexpr int iq4_xs_scale(int j, const uint8_t* scales_l, uint16_t scales_h) {
   const int low = (scales_l[j / 2] >> (4 * (j % 2))) & 15;
   const int high = (scales_h >> (2 * j)) & 3;
   return (low | high << 4) - 32;

@@ -2,6 +2,7 @@
 // Seeded makers of weights and activations for tests and benchmarks of the products.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <random>
 #include <vector>

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every CUDA launcher uses: status codes as exceptions that name the call's place, and
+// launches with programmatic dependence (kernels/common/arch.cuh has its device half).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <source_location>
+#include <utility>
+
+namespace fathom::cuda {
+
+// Throws Error{device_fault} with CUDA's name and text of the error, and where the call stands.
+void check(cudaError_t status, std::source_location where = std::source_location::current());
+
+// The error state right after a launch: a wrong geometry shows here, under the kernel's own name.
+void check_launch(const char* kernel, std::source_location where = std::source_location::current());
+
+// For destructors: what cannot be given back any more is of no use to anybody.
+inline void ignore(cudaError_t) noexcept {}
+
+// Launches a kernel that may start while the one before it in the stream still runs; it reads what
+// earlier kernels wrote after pdl_wait() only.
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
+            Args&&... args) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...));
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// One token's key or value of one KV head, written into its tile (tensor/kv_view.hpp) by a warp:
+// lane l holds dims l, l + 32, ...
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/common/cxx20.cuh"
+#include "tensor/kv_view.hpp"
+
+namespace fathom::cuda {
+
+// `values` is read at the lane's dims only. REQUIRES: all lanes of the warp take part.
+__device__ inline void warp_store_kv(const KvGeometry& geometry, const float* values, int token,
+                                     bool is_key, std::byte* tile) {
+  const int lane = threadIdx.x % 32, n = geometry.head_dim;
+  const int stride = is_key ? kKvTileTokens : 1;
+  const int first = is_key ? token : token * n;
+  for (int base = 0; base < n; base += 32) {
+    const int dim = base + lane;
+    const bool inside = dim < n;
+    const float x = inside ? values[dim] : 0.0f;
+    const int at = first + dim * stride;
+    switch (geometry.format) {
+      case KvFormat::f32:
+        if (inside) reinterpret_cast<float*>(tile)[at] = x;
+        break;
+      case KvFormat::f16:
+        if (inside) reinterpret_cast<__half*>(tile)[at] = __float2half_rn(x);
+        break;
+      case KvFormat::bf16:
+        if (inside) reinterpret_cast<__nv_bfloat16*>(tile)[at] = __float2bfloat16_rn(x);
+        break;
+      case KvFormat::q8_0: {  // a block is one dim of every lane
+        const uint32_t magnitude = __float_as_uint(x) & 0x7fffffffu;
+        const float largest = __uint_as_float(__reduce_max_sync(0xffffffffu, magnitude));
+        const __half scale = __float2half_rn(__fdiv_rn(largest, 127.0f));
+        const float d = __half2float(scale);
+        const bool finite = largest <= 3.402823466e38f && d <= 65504.0f;
+        const float inverse = d > 0.0f ? __fdiv_rn(1.0f, d) : 0.0f;
+        const float code = fminf(fmaxf(rintf(__fmul_rn(x, inverse)), -127.0f), 127.0f);
+        tile[at] = static_cast<std::byte>(finite ? static_cast<int>(code) : 0);
+        if (lane == 0) {
+          auto* scales = reinterpret_cast<__half*>(tile + n * kKvTileTokens);
+          scales[base / 32 * kKvTileTokens + token] = finite ? scale : __ushort_as_half(0x7e00);
+        }
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace fathom::cuda

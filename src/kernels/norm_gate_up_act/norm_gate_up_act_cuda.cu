@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gate and up of the same rows go together, so that a block has both sums.
+#include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
+#include "kernels/quant/matmul_launch_kernel.cuh"
+#include "tensor/portable_math.hpp"
+
+namespace fathom {
+namespace {
+
+struct SiluTimes {
+  float* h;  // [n_rows, d_ff]
+  int d_ff;
+  __device__ void operator()(int, int row, int col, const float* sums) const {
+    h[static_cast<int64_t>(col) * d_ff + row] = portable_silu(sums[0]) * sums[1];
+  }
+  __device__ void unit_done(int) const {}
+};
+
+}  // namespace
+
+int64_t workspace_bytes_cuda(const NormGateUpActArgs::Static& s) {
+  return cuda::matmul_acts_bytes({&s.gate, &s.up}, s.max_rows);
+}
+
+void norm_gate_up_act_cuda(ExecContext& ctx, const NormGateUpActArgs& args) {
+  const NormGateUpActArgs::Static& s = args.s;
+  Workspace workspace = ctx.workspace;
+  cuda::launch_matmul(
+      cuda::matmul_params({&s.gate, &s.up}, 2, args.step->n_rows, args.x, s.norm, s.rms_eps),
+      workspace.take<std::byte>(workspace_bytes_cuda(s)),
+      SiluTimes{args.h, static_cast<int>(s.d_ff)}, ctx.stream.handle);
+}
+
+}  // namespace fathom

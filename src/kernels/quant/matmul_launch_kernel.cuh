@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one launcher of matmul_kernel: from packed matrices to geometry. Few rows: each block makes
+// the activations it needs in shared memory, and a product is one launch; more rows: a launch of
+// its own makes them once.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "kernels/common/cuda_check.cuh"
+#include "kernels/quant/matmul_kernel.cuh"
+#include "tensor/packed_matrix.hpp"
+
+namespace fathom::cuda {
+
+// More bytes of activations than this are made once for all blocks.
+inline constexpr int64_t kOwnActsBytes = int64_t{40} << 10;
+inline constexpr int kMaxSets = 4;  // of 8 rows, in one block
+
+inline quant::MatmulPart matmul_part(const PackedMatrix& w) {
+  quant::MatmulPart part{};
+  part.data = w.data;
+  part.type = w.packed_type;
+  quant::visit_mma_format(w.packed_type, [&](auto constant) {
+    using Format = quant::MmaFormat<decltype(constant)::value>;
+    part.tile_bytes = Format::kTileBytes;
+    part.tile_cols = Format::kTileCols;
+  });
+  part.n_tiles = static_cast<int>((w.cols + part.tile_cols - 1) / part.tile_cols);
+  part.rows = static_cast<int>(w.rows);
+  part.n_groups = static_cast<int>((w.rows + quant::kMmaRows - 1) / quant::kMmaRows);
+  return part;
+}
+
+// The warps of a block that share a row group: as few as finish in as many rounds as all could.
+inline int matmul_lanes(int n_tiles) {
+  const int rounds = (n_tiles + quant::kMatmulWarps - 1) / quant::kMatmulWarps;
+  return (n_tiles + rounds - 1) / rounds;
+}
+
+// A product of `matrices` with n_rows rows; `bundle` matrices make a unit.
+inline quant::MatmulParams matmul_params(std::initializer_list<const PackedMatrix*> matrices,
+                                         int bundle, int64_t n_rows, const float* in,
+                                         const float* norm, float eps) {
+  quant::MatmulParams p{};
+  int most_tiles = 0;
+  for (const PackedMatrix* w : matrices) {
+    const quant::MatmulPart part = matmul_part(*w);
+    p.stage_bytes = std::max(p.stage_bytes, part.tile_bytes);
+    most_tiles = std::max(most_tiles, part.n_tiles);
+    p.n_units += part.n_groups;
+    p.any_f16 |= part.type == DType::f16;
+    p.any_bf16 |= part.type == DType::bf16;
+    p.any_codes |= part.type != DType::f16 && part.type != DType::bf16;
+    p.cols = static_cast<int>(w->cols);
+    p.parts[p.n_parts++] = part;
+  }
+  p.bundle = bundle;
+  p.n_units /= bundle;
+  p.n_lanes = matmul_lanes(most_tiles);
+  p.n_rows = static_cast<int>(n_rows);
+  p.in = in;
+  p.norm = norm;
+  p.eps = eps;
+  return p;
+}
+
+// Scratch of a product with at most max_rows rows, as Workspace::take counts it.
+inline int64_t matmul_acts_bytes(std::initializer_list<const PackedMatrix*> matrices,
+                                 int64_t max_rows) {
+  const quant::MatmulParams p =
+      matmul_params(matrices, 1, max_rows, nullptr, nullptr, 0.0f);
+  return (quant::act_layout(p, p.n_rows).bytes + 63) / 64 * 64;
+}
+
+// Fills p.acts from p.in (matmul_acts_cuda.cu).
+void make_matmul_acts(const quant::MatmulParams& p, void* stream);
+
+template <int kSets, class Op>
+void launch_matmul_sets(const quant::MatmulParams& p, const Op& op, void* stream) {
+  const auto kernel = quant::matmul_kernel<kSets, Op>;
+  const size_t shared = static_cast<size_t>(quant::matmul_shared(p, kSets).bytes);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared)));
+  int n_sms = 0, blocks_per_sm = 0;
+  check(cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, 0));
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, quant::kMatmulThreads,
+                                                      shared));
+  const int n_columns = (p.n_rows + 8 * kSets - 1) / (8 * kSets);
+  const int resident = std::max(1, n_sms * blocks_per_sm);
+  const dim3 grid(static_cast<unsigned>(std::min(p.n_units, resident)),
+                  static_cast<unsigned>(n_columns));
+  launch(kernel, grid, dim3(quant::kMatmulThreads), shared, stream, p, op);
+}
+
+// `acts` is scratch of matmul_acts_bytes.
+template <class Op>
+void launch_matmul(quant::MatmulParams p, std::byte* acts, const Op& op, void* stream) {
+  const bool own = p.n_rows <= 8 && quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes;
+  if (!own) {
+    p.acts = acts;
+    make_matmul_acts(p, stream);
+  }
+  if (p.n_rows <= 8) {
+    launch_matmul_sets<1>(p, op, stream);
+  } else if (p.n_rows <= 16) {
+    launch_matmul_sets<2>(p, op, stream);
+  } else {
+    launch_matmul_sets<kMaxSets>(p, op, stream);
+  }
+}
+
+// x[col][row] += sum, then the bias.
+struct AddToResidual {
+  float* x;           // [n_rows, rows]
+  const float* bias;  // [rows] or null
+  int rows;
+  __device__ void operator()(int, int row, int col, const float* sums) const {
+    float& x_of = x[static_cast<int64_t>(col) * rows + row];
+    float total = x_of + sums[0];
+    if (bias) total += bias[row];
+    x_of = total;
+  }
+  __device__ void unit_done(int) const {}
+};
+
+}  // namespace fathom::cuda
