@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attn/attn_variant_kernel.cuh"
+
+namespace fathom::cuda {
+
+AttnVariant attn_variant_f16(int head_dim, int n_tiles) {
+  return n_tiles == 1 ? find_attn_variant<KvFormat::f16, 1, 16, 32, 64, 80, 96, 128, 256>(head_dim)
+                      : find_attn_variant<KvFormat::f16, 4, 16, 32, 64, 80, 96, 128, 256>(head_dim);
+}
+
+}  // namespace fathom::cuda
