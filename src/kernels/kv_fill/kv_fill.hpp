@@ -10,8 +10,8 @@
 
 #include "base/cost.hpp"
 #include "kernels/common/kv_ref.hpp"
-#include "kernels/common/philox.hpp"
 #include "kernels/exec_context.hpp"
+#include "kernels/kv_fill/kv_noise.cuh"
 #include "tensor/kv_view.hpp"
 
 namespace fathom {
@@ -31,6 +31,7 @@ struct KvFillArgs {
 Cost cost(const KvFillArgs& args);
 void kv_fill_ref(ExecContext& ctx, const KvFillArgs& args);
 void kv_fill_cpu(ExecContext& ctx, const KvFillArgs& args);
+void kv_fill_cuda(ExecContext& ctx, const KvFillArgs& args);
 
 // Mean and deviation of each dim of one head over the source tokens. A head that is zero throughout
 // counts as sigma 1: nothing is ever measured on zeros.
@@ -38,26 +39,5 @@ struct KvSpread {
   std::vector<double> mean, sigma;  // [head_dim]
 };
 KvSpread kv_spread(const KvFillArgs& args, KvPart part, int kv_head);
-
-// Four neighbouring dims' z: mean 0, deviation 1, within +-3.5. A pure function of its arguments,
-// the same on host and device.
-struct KvNoise {
-  float z[4];
-};
-FATHOM_HD inline KvNoise kv_noise(uint64_t seed, int layer, int part, int kv_head, int64_t token,
-                                  int dim) {
-  constexpr float kInverseSigma = 1.0f / 147.80054f;  // of four bytes: sqrt(4 * (256^2 - 1) / 12)
-  const PhiloxBlock bits =
-      philox4x32_10({{static_cast<uint32_t>(dim / 4), static_cast<uint32_t>(token),
-                      static_cast<uint32_t>(2 * kv_head + part), static_cast<uint32_t>(layer)}},
-                    static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-  KvNoise out;
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t x = bits.x[i];
-    const int sum = static_cast<int>((x & 255) + (x >> 8 & 255) + (x >> 16 & 255) + (x >> 24));
-    out.z[i] = static_cast<float>(sum - 510) * kInverseSigma;
-  }
-  return out;
-}
 
 }  // namespace fathom

@@ -8,15 +8,16 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.hpp"
 #include "kernels/common/cpu_kernels.hpp"
-#include "kernels/common/philox.hpp"
-#include "tensor/portable_math.hpp"
+#include "kernels/sample/sample_math.hpp"
+#include "tensor/philox.hpp"
 
 namespace fathom {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kSumBlock = 256;
+constexpr int64_t kSumBlock = kSampleSumBlock;
 constexpr int64_t kFirstPrefix = 64;  // of a top-p search, then eight times as long
 
 struct Candidate {
@@ -45,12 +46,7 @@ float largest(const float* x, int64_t n) {
 
 float checked_largest(const float* x, int64_t n) {
   const float best = largest(x, n);
-  if (!(best > -kInfinity && best < kInfinity)) {
-    fail(ErrorCode::usage,
-         "no token can be drawn: the largest logit is {}, expected a finite one; check the logit "
-         "bias and the model file",
-         best);
-  }
+  if (!(best > -kInfinity && best < kInfinity)) fail_without_finite_logit(best);
   return best;
 }
 
@@ -58,22 +54,14 @@ float checked_largest(const float* x, int64_t n) {
 const float* adjusted_logits(const SampleArgs& args, Workspace& workspace) {
   const SamplerParams& p = *args.params;
   const int64_t vocab_size = args.s.vocab_size;
-  const bool penalise = p.repeat_penalty != 1.0f && p.repeat_last_n != 0 && !args.history.empty();
-  if (!penalise && args.logit_bias.empty()) return args.logits;
+  const std::span<const int32_t> window = penalty_window(args);
+  if (window.empty() && args.logit_bias.empty()) return args.logits;
 
   float* out = workspace.take<float>(vocab_size);
   std::copy(args.logits, args.logits + vocab_size, out);
-  if (penalise) {
-    const size_t window = p.repeat_last_n < 0
-                              ? args.history.size()
-                              : std::min<size_t>(args.history.size(), p.repeat_last_n);
-    for (const int32_t token : args.history.last(window)) {
-      FATHOM_CHECK(token >= 0 && token < vocab_size,
-                   "history holds a token outside the vocabulary");
-      // From the untouched logit, so that a token that occurs twice is penalised once.
-      const float logit = args.logits[token];
-      out[token] = logit > 0 ? logit / p.repeat_penalty : logit * p.repeat_penalty;
-    }
+  for (const int32_t token : window) {
+    // From the untouched logit, so that a token that occurs twice is penalised once.
+    out[token] = penalised_logit(args.logits[token], p.repeat_penalty);
   }
   validate(args.logit_bias, vocab_size);
   for (const LogitBias& entry : args.logit_bias) out[entry.token] += entry.bias;
@@ -97,15 +85,16 @@ struct Draw {
 
   // Weights of the first n candidates.
   void weigh(const SamplerParams& p, float best) {
-    for (int64_t i = 0; i < n; ++i) weights[i] = (candidates[i].logit - best) / p.temperature;
+    for (int64_t i = 0; i < n; ++i) {
+      weights[i] = weight_exponent(candidates[i].logit, best, p.temperature);
+    }
     exp(weights, n, weights);
   }
 
   void sum() {
     total = 0;
     for (int64_t begin = 0; begin < n; begin += kSumBlock) {
-      double block = 0;
-      for (int64_t i = begin; i < std::min(n, begin + kSumBlock); ++i) block += weights[i];
+      const double block = sum_in_order(weights + begin, std::min(n - begin, kSumBlock));
       block_sums[begin / kSumBlock] = block;
       total += block;
     }
@@ -167,9 +156,7 @@ int32_t draw_token(const SampleArgs& args, const float* logits, Workspace& works
   Draw draw{workspace.take<Candidate>(vocab_size), workspace.take<float>(vocab_size),
             workspace.take<double>((vocab_size + kSumBlock - 1) / kSumBlock), vocab_size, exp};
   for (int64_t i = 0; i < vocab_size; ++i) {
-    // NaN would break the order of the sort, so it ranks below everything.
-    const float logit = logits[i] == logits[i] ? logits[i] : -kInfinity;
-    draw.candidates[i] = {logit, static_cast<int32_t>(i)};
+    draw.candidates[i] = {ranked_logit(logits[i]), static_cast<int32_t>(i)};
   }
 
   const bool cut_k = p.top_k > 0 && p.top_k < vocab_size;
@@ -235,6 +222,27 @@ void validate(std::span<const LogitBias> logit_bias, int64_t vocab_size) {
            entry.token, entry.bias, vocab_size);
     }
   }
+}
+
+std::span<const int32_t> penalty_window(const SampleArgs& args) {
+  const SamplerParams& p = *args.params;
+  if (p.repeat_penalty == 1.0f || p.repeat_last_n == 0) return {};
+  const size_t length = p.repeat_last_n < 0
+                            ? args.history.size()
+                            : std::min<size_t>(args.history.size(), p.repeat_last_n);
+  const std::span<const int32_t> window = args.history.last(length);
+  for (const int32_t token : window) {
+    FATHOM_CHECK(token >= 0 && token < args.s.vocab_size,
+                 "history holds a token outside the vocabulary");
+  }
+  return window;
+}
+
+void fail_without_finite_logit(float largest) {
+  fail(ErrorCode::usage,
+       "no token can be drawn: the largest logit is {}, expected a finite one; check the logit "
+       "bias and the model file",
+       largest);
 }
 
 Cost cost(const SampleArgs::Static& s, int64_t n_out) {

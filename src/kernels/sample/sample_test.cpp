@@ -13,7 +13,7 @@
 #include <set>
 
 #include "kernels/common/cpu_kernels.hpp"
-#include "kernels/common/philox.hpp"
+#include "tensor/philox.hpp"
 
 namespace fathom {
 namespace {
