@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The comparator of numeric tests: NaN and infinities at equal places, and
 //   |got - expected| <= tolerance * |expected|   in the Euclidean norm.
-// A failure names the worst element, the bound and the cosine distance.
+// A failure names the worst element, the bound and the cosine distance. Without fmt, so that tests
+// of device code can use it.
 #pragma once
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ inline testing::AssertionResult close(std::span<const float> got, std::span<cons
     const double g = got[i], e = expected[i];
     if (!std::isfinite(e) || !std::isfinite(g)) {
       if (g == e || (std::isnan(g) && std::isnan(e))) continue;
-      return testing::AssertionFailure() << fmt::format("[{}] = {}, expected {}", i, g, e);
+      return testing::AssertionFailure() << "[" << i << "] = " << g << ", expected " << e;
     }
     error += (g - e) * (g - e);
     norm += e * e;
@@ -44,11 +44,10 @@ inline testing::AssertionResult close(std::span<const float> got, std::span<cons
     }
   }
   if (std::sqrt(error) <= tolerance * std::sqrt(norm)) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << fmt::format(
-             "relative error {:.3g} above {:.3g}, cosine distance {:.3g}; worst [{}] = {}, "
-             "expected {}",
-             std::sqrt(error / norm), tolerance, 1 - dot / std::sqrt(norm * got_norm), worst_at,
-             got[worst_at], expected[worst_at]);
+  return testing::AssertionFailure()
+         << "relative error " << std::sqrt(error / norm) << " above " << tolerance
+         << ", cosine distance " << 1 - dot / std::sqrt(norm * got_norm) << "; worst [" << worst_at
+         << "] = " << got[worst_at] << ", expected " << expected[worst_at];
 }
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry point of libfathom_cuda.so. Its device is complete, its op table is still empty: a
-// model is refused when its first matrix is planned.
+// The entry point of libfathom_cuda.so: its op table, device and packing.
 #include "device/backend.hpp"
 
 #include "backends/cuda/device_api.hpp"
+#include "backends/cuda/pack.hpp"
 #include "base/build_info.hpp"
-#include "base/error.hpp"
+#include "kernels/op_table.hpp"
 
 namespace fathom::cuda {
 namespace {
 
-PackedMatrix plan_matrix(DType file_type, int64_t, int64_t, Activations) {
-  fail(ErrorCode::unsupported,
-       "the CUDA backend of this version has no kernel for {} matrices; use --backend cpu",
-       dtype_info(file_type).name);
-}
-
-void pack_matrix(ThreadPool&, const PackedMatrix& plan, const std::byte*, std::byte*) {
-  plan_matrix(plan.file_type, plan.rows, plan.cols, Activations::int8);
-}
+constexpr OpTable kOps = {
+    .embed = embed_cuda,
+    .norm_qkv_rope_append = norm_qkv_rope_append_cuda,
+    .attn = attn_cuda,
+    .out_proj_residual = out_proj_residual_cuda,
+    .norm_gate_up_act = norm_gate_up_act_cuda,
+    .down_proj_residual = down_proj_residual_cuda,
+    .norm_head = norm_head_cuda,
+    .sample = sample_cuda,
+    .kv_fill = kv_fill_cuda,
+    .workspace_bytes = {workspace_bytes_cuda, workspace_bytes_cuda, workspace_bytes_cuda,
+                        workspace_bytes_cuda, workspace_bytes_cuda, workspace_bytes_cuda,
+                        workspace_bytes_cuda},
+};
 
 }  // namespace
 }  // namespace fathom::cuda
@@ -29,10 +34,10 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
   static const Backend kBackend = {.abi = kBackendAbi,
                                    .name = "cuda",
                                    .build_id = build_info().commit,
-                                   .ops = nullptr,
+                                   .ops = &cuda::kOps,
                                    .device = &cuda::device_api(),
                                    .plan_matrix = cuda::plan_matrix,
                                    .pack_matrix = cuda::pack_matrix,
-                                   .keeps_file_layout = false};
+                                   .has_graphs = true};
   return &kBackend;
 }

@@ -22,13 +22,16 @@ TEST(CudaBackend, LoadsWithoutAGpuAndRefusesMatricesByName) {
   const Backend& backend = cuda_backend();
   EXPECT_STREQ(backend.name, "cuda");
   EXPECT_STRNE(backend.build_id, "");
+  EXPECT_EQ(backend.plan_matrix(DType::q4_k, 256, 256, Activations::int8).packed_bytes,
+            256 * row_bytes(DType::q4_k, 256));
   try {
-    backend.plan_matrix(DType::q4_k, 256, 256, Activations::int8);
+    backend.plan_matrix(DType::q2_k, 256, 256, Activations::int8);
     FAIL() << "a matrix was planned without a kernel";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_THAT(error.what(), testing::HasSubstr("Q4_K"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("Q2_K"));
   }
+  EXPECT_THROW(backend.plan_matrix(DType::q4_k, 256, 256, Activations::f32), Error);
 }
 
 class CudaDevice : public testing::Test {

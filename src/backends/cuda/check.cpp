@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The throwing half of the checks: messages carry CUDA's name of the error and the call's place
 // below src/.
-#include "backends/cuda/check.hpp"
-
 #include <string_view>
 
 #include "base/check.hpp"
 #include "base/error.hpp"
+#include "kernels/common/cuda_check.cuh"
 
 namespace fathom::cuda {
 namespace {

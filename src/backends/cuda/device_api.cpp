@@ -5,8 +5,8 @@
 
 #include <cuda_runtime.h>
 
-#include "backends/cuda/check.hpp"
 #include "base/error.hpp"
+#include "kernels/common/cuda_check.cuh"
 
 namespace fathom::cuda {
 namespace {
@@ -57,6 +57,20 @@ void* alloc(int64_t bytes) {
   return data;
 }
 
+void* alloc_host(int64_t bytes) {
+  require_gpu();
+  void* data = nullptr;
+  const cudaError_t status = cudaMallocHost(&data, static_cast<size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    fail(ErrorCode::out_of_memory,
+         "{} bytes of host memory cannot be page-locked; ulimit -l and the free memory bound them",
+         bytes);
+  }
+  check(status);
+  return data;
+}
+
 void copy_to_device(void* device, const void* host, int64_t bytes, void* stream) {
   check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
                         stream_of(stream)));
@@ -102,9 +116,12 @@ void* capture_end(void* stream) {
 
 const DeviceApi& device_api() {
   static constexpr DeviceApi kApi = {
+      .shares_host_memory = false,
       .info = info,
       .alloc = alloc,
       .free = [](void* data, int64_t) { ignore(cudaFree(data)); },
+      .alloc_host = alloc_host,
+      .free_host = [](void* data, int64_t) { ignore(cudaFreeHost(data)); },
       .copy_to_device = copy_to_device,
       .copy_to_host = copy_to_host,
       .stream_create = stream_create,

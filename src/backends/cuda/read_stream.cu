@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "backends/cuda/check.hpp"
+#include "kernels/common/cuda_check.cuh"
 #include "backends/cuda/read_stream_kernel.cuh"
 #include "base/check.hpp"
 
