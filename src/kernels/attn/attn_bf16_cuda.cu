@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The kernels over a bf16 cache, a file of their own so that formats compile side by side.
 #include "kernels/attn/attn_variant_kernel.cuh"
 
 namespace fathom::cuda {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Refusals by name, and the geometry of a launch, which never depends on the length of a sequence.
 #include "kernels/attn/attn_plan.hpp"
 
 #include <algorithm>
