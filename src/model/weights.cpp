@@ -91,14 +91,14 @@ class Weights::Binder {
   // What embed reads: where it lies, or a copy where the device cannot read that.
   void embedding(const gguf::TensorInfo& table) {
     const std::byte* rows = file_.data(table).data();
-    const std::vector<double>& inv_freq = config_.rope.inv_freq;
+    const std::vector<double>& frequencies = config_.rope.inv_freq;
     if (weights_.backend_->device->shares_host_memory) {
       weights_.embedding = rows;
-      weights_.inv_freq = inv_freq.data();
+      weights_.inv_freq = frequencies.data();
       return;
     }
     place(&table, rows, &weights_.embedding, static_cast<int64_t>(table.bytes));
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(inv_freq));
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(frequencies));
     place(nullptr, bytes.data(), &weights_.inv_freq, static_cast<int64_t>(bytes.size()));
   }
 

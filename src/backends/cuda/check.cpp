@@ -12,8 +12,10 @@ namespace {
 
 [[noreturn]] void fail_with(cudaError_t status, std::string_view what,
                             const std::source_location& where) {
-  fail(ErrorCode::device_fault, "{}: {} ({} at {}:{})", what, cudaGetErrorString(status),
-       cudaGetErrorName(status), file_below_src(where), where.line());
+  const bool out_of_memory = status == cudaErrorMemoryAllocation;
+  fail(out_of_memory ? ErrorCode::out_of_memory : ErrorCode::device_fault, "{}: {} ({} at {}:{})",
+       what, cudaGetErrorString(status), cudaGetErrorName(status), file_below_src(where),
+       where.line());
 }
 
 }  // namespace

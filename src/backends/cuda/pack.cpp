@@ -35,6 +35,7 @@ void pack_matrix(ThreadPool& pool, const PackedMatrix& plan, const std::byte* fi
     check(cudaMemcpy(packed + begin * group_bytes, host.get(),
                      static_cast<size_t>((end - begin) * group_bytes), cudaMemcpyHostToDevice));
   }
+  check(cudaStreamSynchronize(nullptr));  // the copy's last piece may still be on its way
 }
 
 }  // namespace fathom::cuda

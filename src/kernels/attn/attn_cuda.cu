@@ -50,7 +50,11 @@ void launch_rows(const cuda::AttnVariant& variant, const cuda::AttnParams& param
 
 }  // namespace
 
-int64_t workspace_bytes_cuda(const AttnArgs::Static& s) { return cuda::attn_scratch_bytes(s); }
+// Planned before anything is loaded, so a shape without a kernel is refused then.
+int64_t workspace_bytes_cuda(const AttnArgs::Static& s) {
+  cuda::check_attn_cuda(s);
+  return cuda::attn_scratch_bytes(s);
+}
 
 void attn_cuda(ExecContext& ctx, const AttnArgs& args) {
   const AttnArgs::Static& s = args.s;

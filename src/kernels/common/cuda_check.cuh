@@ -10,7 +10,8 @@
 
 namespace fathom::cuda {
 
-// Throws Error{device_fault} with CUDA's name and text of the error, and where the call stands.
+// Throws Error{device_fault, out_of_memory} with CUDA's name and text of the error, and where the
+// call stands.
 void check(cudaError_t status, std::source_location where = std::source_location::current());
 
 // The error state right after a launch: a wrong geometry shows here, under the kernel's own name.
