@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/reference/reference_backend.hpp"
 #include "base/error.hpp"
 #include "device/backend.hpp"
 #include "kernels/op_table.hpp"
@@ -260,17 +261,6 @@ constexpr OpTable kOps{
     .workspace_bytes = kCpuWorkspaces,
 };
 
-PackedMatrix plan_matrix(DType file_type, int64_t rows, int64_t cols, Activations) {
-  PackedMatrix plan;
-  plan.file_type = file_type;
-  plan.packed_type = file_type;
-  plan.rows = rows;
-  plan.cols = cols;
-  plan.file_bytes = rows * row_bytes(file_type, cols);
-  plan.packed_bytes = plan.file_bytes;
-  return plan;
-}
-
 void pack_matrix(ThreadPool&, const PackedMatrix& plan, const std::byte* file, std::byte* packed) {
   const Opened opened;
   std::memcpy(packed, file, static_cast<size_t>(plan.packed_bytes));
@@ -287,7 +277,7 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
                                 .build_id = "tests",
                                 .ops = &kOps,
                                 .device = &kDevice,
-                                .plan_matrix = plan_matrix,
+                                .plan_matrix = reference_backend().plan_matrix,
                                 .pack_matrix = pack_matrix,
                                 .keeps_file_layout = false,
                                 .has_graphs = GUARDED_GRAPHS};
