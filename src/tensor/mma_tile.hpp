@@ -7,8 +7,8 @@
 // ISA, matrix fragments for .s8) with whole-word loads, the warp's words side by side:
 //   register r of a block of 32 columns: row g + 8*(r % 2), columns 16*(r / 2) + 4t .. + 3
 // Codes, by bits; a pair is two neighbouring blocks:
-//   4  [4 pairs][32 lanes][4 words]  word i: block i / 2, row g + 8*(i % 2); the low nibbles are
-//                                    register i % 2, the high ones register i % 2 + 2
+//   4  [4 pairs][32 lanes][4 words]  word r: the low nibbles are register r of the first block,
+//                                    the high ones register r of the second
 //   5  the same, then [4 pairs][32 lanes] a word: bit r of byte j is the high bit of byte j of
 //                                    register r, r = 4*block + register
 //   6  the same, then [4 pairs][32 lanes][2 blocks] words: bits 2r, 2r+1 of byte j likewise
@@ -57,6 +57,9 @@ struct MmaCodes {
   static constexpr int kBytes = kMmaRows * kMmaTileCols * kBits / 8;
   static constexpr int kNibbleBytes = kMmaRows * kMmaTileCols / 2;
 
+  // The second block's codes are left 16 times as large: one operation a register less.
+  static constexpr int kSecondScale = kBits == 4 ? 16 : 1;
+
   // Registers of both blocks of a pair for one lane.
   FATHOM_HD static void load(const std::byte* tile, int pair, int lane, uint32_t (&a)[2][4]) {
     const int at = pair * 32 + lane;
@@ -68,9 +71,9 @@ struct MmaCodes {
       return;
     }
     const Words4 w = load_as<Words4>(tile + at * 16);
-    for (int i = 0; i < 4; ++i) {
-      a[i / 2][i % 2] = w.x[i] & 0x0f0f0f0fu;
-      a[i / 2][i % 2 + 2] = w.x[i] >> 4 & 0x0f0f0f0fu;
+    for (int r = 0; r < 4; ++r) {
+      a[0][r] = w.x[r] & 0x0f0f0f0fu;
+      a[1][r] = kBits == 4 ? w.x[r] & 0xf0f0f0f0u : w.x[r] >> 4 & 0x0f0f0f0fu;
     }
     if constexpr (kBits == 5) {
       const uint32_t high = load_as<uint32_t>(tile + kNibbleBytes + at * 4);

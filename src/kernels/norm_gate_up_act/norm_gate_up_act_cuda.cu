@@ -8,12 +8,12 @@ namespace fathom {
 namespace {
 
 struct SiluTimes {
+  static constexpr bool kWholeBlock = false;
   float* h;  // [n_rows, d_ff]
   int d_ff;
   __device__ void operator()(int, int row, int col, const float* sums) const {
     h[static_cast<int64_t>(col) * d_ff + row] = portable_silu(sums[0]) * sums[1];
   }
-  __device__ void unit_done(int) const {}
 };
 
 }  // namespace

@@ -7,12 +7,12 @@ namespace fathom {
 namespace {
 
 struct StoreLogits {
+  static constexpr bool kWholeBlock = false;
   float* logits;  // [n_out, vocab_size]
   int64_t vocab_size;
   __device__ void operator()(int, int row, int col, const float* sums) const {
     logits[col * vocab_size + row] = sums[0];
   }
-  __device__ void unit_done(int) const {}
 };
 
 }  // namespace

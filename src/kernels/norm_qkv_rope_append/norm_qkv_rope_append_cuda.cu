@@ -13,6 +13,7 @@ constexpr int kMaxHeadDim = 256;
 constexpr int64_t kMaxRowsPerLaunch = 2048;
 
 struct FinishHeads {
+  static constexpr bool kWholeBlock = true;  // a head has many rows to finish
   int head_dim, rope_dim, n_rows, rows_per_block;
   bool interleaved;
   float eps;
@@ -126,7 +127,7 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
     op.head_dim = s.head_dim;
     op.rope_dim = s.rope_dim;
     op.n_rows = n;
-    op.rows_per_block = n <= 8 ? 8 : n <= 16 ? 16 : 8 * cuda::kMaxSets;
+    op.rows_per_block = cuda::matmul_columns(n);
     op.interleaved = s.pairs == RopePairs::interleaved;
     op.eps = s.rms_eps;
     const float* biases[3] = {s.q_bias, s.k_bias, s.v_bias};

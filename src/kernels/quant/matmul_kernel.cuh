@@ -6,7 +6,8 @@
 // k + n_lanes, ... of every row group, and the warps' sums are added in warp order. So the bits of
 // a result depend on its row of weights and its activations alone.
 // Each warp streams its tiles through a ring of its own in shared memory; the ring is filled before
-// pdl_wait(), since weights depend on nothing.
+// pdl_wait(), since weights depend on nothing. The last warp of a block streams nothing: it adds
+// the sums of a unit while the others go on with the next.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -18,8 +19,9 @@
 
 namespace fathom::quant {
 
-inline constexpr int kMatmulThreads = 256;
-inline constexpr int kMatmulWarps = kMatmulThreads / 32;
+inline constexpr int kMatmulMaxLanes = 8;
+inline constexpr int kMatmulWarps = kMatmulMaxLanes + 1;
+inline constexpr int kMatmulThreads = 32 * kMatmulWarps;
 inline constexpr int kMatmulStages = 3;
 inline constexpr int kMatmulMaxParts = 3;
 
@@ -50,12 +52,17 @@ struct MatmulParams {
 
 __host__ __device__ constexpr int64_t round16(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
+// Columns up to the end of the last tile; activations are zeros there.
+__host__ __device__ inline int padded_cols(const MatmulParams& p) {
+  return (p.cols + kMmaTileCols - 1) / kMmaTileCols * kMmaTileCols;
+}
+
 // Bytes of the activations of n_rows rows, and where each form stands.
 struct ActLayout {
   int64_t info, f16, bf16, bytes;  // codes at 0
 };
 __host__ __device__ inline ActLayout act_layout(const MatmulParams& p, int n_rows) {
-  const int64_t blocks = p.cols / kMmaBlock, steps = p.cols / 16;
+  const int64_t blocks = padded_cols(p) / kMmaBlock, steps = padded_cols(p) / 16;
   ActLayout l{};
   l.info = p.any_codes ? blocks * n_rows * kMmaBlock : 0;
   l.f16 = l.info + (p.any_codes ? blocks * n_rows * int64_t{sizeof(ActInfo)} : 0);
@@ -138,7 +145,7 @@ __device__ inline void make_acts(const MatmulParams& p, int row, std::byte* to, 
   const float* in = p.in + static_cast<int64_t>(p.in_row ? p.in_row[row] : row) * p.cols;
   const auto* in4 = reinterpret_cast<const float4*>(in);
   const auto* norm4 = reinterpret_cast<const float4*>(p.norm);
-  const int n4 = p.cols / 4;
+  const int n4 = p.cols / 4, padded4 = padded_cols(p) / 4;
   float scale = 1.0f;
   if (p.norm) {
     float squares = 0.0f;
@@ -163,10 +170,10 @@ __device__ inline void make_acts(const MatmulParams& p, int row, std::byte* to, 
   const ActLayout l = act_layout(p, n_cols);
   auto* info = reinterpret_cast<ActInfo*>(to + l.info);
 #pragma unroll 2
-  for (int base = 0; base < n4; base += kMatmulThreads) {
+  for (int base = 0; base < padded4; base += kMatmulThreads) {
     const int i = base + threadIdx.x;
-    const bool inside = i < n4;
-    const float4 x = inside ? value(i) : float4{};
+    const bool inside = i < padded4;
+    const float4 x = i < n4 ? value(i) : float4{};
     if (p.any_codes) {
       const int64_t at = static_cast<int64_t>(i / 8) * n_cols + col;
       store_act_block(x, inside, to + at * kMmaBlock, info + at);
@@ -200,28 +207,49 @@ __device__ inline int part_of(const MatmulParams& p, int unit, int index, int& g
 struct MatmulShared {
   int64_t sums, acts, bytes;  // rings at 0
 };
-__host__ __device__ inline MatmulShared matmul_shared(const MatmulParams& p, int n_sets) {
+__host__ __device__ inline MatmulShared matmul_shared(const MatmulParams& p, int n_columns) {
   MatmulShared s{};
   s.sums = static_cast<int64_t>(p.n_lanes) * kMatmulStages * p.stage_bytes;
-  s.acts = s.sums + int64_t{2} * p.bundle * p.n_lanes * kMmaRows * 8 * n_sets * 4;
+  s.acts = s.sums + int64_t{2} * p.bundle * p.n_lanes * kMmaRows * n_columns * 4;
   s.bytes = s.acts + (p.acts ? 0 : round16(act_layout(p, p.n_rows).bytes));
   return s;
 }
 
+// What a warp leaves of a part of a unit: [columns][16 rows].
+template <int kColumns>
+inline constexpr int kWarpSums = kColumns * kMmaRows;
+
+// The sums of row `row` of a unit's parts for one column, the warps' in order.
+template <int kColumns>
+__device__ __forceinline__ void add_warps(const MatmulParams& p, const float* unit_sums, int row,
+                                          int col, float (&totals)[2]) {
+  for (int index = 0; index < p.bundle; ++index) {
+    const float* of = unit_sums + index * p.n_lanes * kWarpSums<kColumns> + col * kMmaRows + row;
+    float total = of[0];
+    for (int w = 1; w < p.n_lanes; ++w) total += of[w * kWarpSums<kColumns>];
+    totals[index] = total;
+  }
+}
+
 // Op: struct with
 //   __device__ void operator()(int part, int row, int col, const float* sums) const
-// called once for each row of weights and row of the step with the sums of the bundle's parts;
-//   __device__ void unit_done(int unit) const, called by all threads after a unit.
-template <int kSets, class Op>
-__global__ void __launch_bounds__(kMatmulThreads) matmul_kernel(const MatmulParams p, const Op op) {
+// called once for each row of weights and row of the step with the sums of the bundle's parts, and
+//   static constexpr bool kWholeBlock: all warps take part in this and then in
+//   __device__ void unit_done(int unit) const; otherwise the last warp alone does it.
+template <int kColumns, bool kOwnActs, class Op>
+__global__ void __launch_bounds__(kMatmulThreads, kColumns <= 8 ? 2 : 1)
+    matmul_kernel(const MatmulParams p, const Op op) {
+  using Shape = MmaShape<kColumns>;
+  constexpr int kFull = 1, kEmpty = 3;  // named barriers, of two buffers each
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ float norm_sums[kMatmulWarps];
-  const MatmulShared place = matmul_shared(p, kSets);
+  const MatmulShared place = matmul_shared(p, kColumns);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int n_units = p.n_units;
-  std::byte* ring = shared + static_cast<int64_t>(warp) * kMatmulStages * p.stage_bytes;
+  std::byte* ring = shared + warp * kMatmulStages * p.stage_bytes;
   auto* sums = reinterpret_cast<float*>(shared + place.sums);
   const bool streams = warp < p.n_lanes;
+  const int n_meet = 32 * (p.n_lanes + 1);  // threads of the streaming warps and the last
 
   // Goes to the warp's next tile; past the last unit it stays there.
   const auto settle = [&](TileStream& s) {
@@ -256,67 +284,79 @@ __global__ void __launch_bounds__(kMatmulThreads) matmul_kernel(const MatmulPara
 
   cuda::pdl_wait();
   cuda::pdl_launch_dependents();
-  const int first_col = static_cast<int>(blockIdx.y) * 8 * kSets;
-  MmaActs acts;
-  if (p.acts) {
-    acts = acts_at(p, p.acts, p.n_rows);
-  } else {
-    std::byte* own = shared + place.acts;
-    for (int row = 0; row < p.n_rows; ++row) make_acts(p, row, own, row, p.n_rows, norm_sums);
-    acts = acts_at(p, own, p.n_rows);
+  const int first_col = static_cast<int>(blockIdx.y) * kColumns;
+  const MmaCols cols{first_col, min(p.n_rows - first_col, kColumns)};
+  if constexpr (kOwnActs) {
+    for (int row = 0; row < p.n_rows; ++row) {
+      make_acts(p, row, shared + place.acts, row, p.n_rows, norm_sums);
+    }
   }
-  const MmaCols cols{first_col, min(p.n_rows - first_col, 8 * kSets)};
+  const MmaActs acts = acts_at(p, kOwnActs ? shared + place.acts : p.acts, p.n_rows);
   __syncthreads();
 
-  int stage = 0, buffer = 0;
-  const int sums_stride = p.n_lanes * kMmaRows * 8 * kSets;  // of one part
-  for (int unit = blockIdx.x; unit < n_units; unit += gridDim.x) {
-    float* unit_sums = sums + buffer * p.bundle * sums_stride;
-    if (streams) {
-      for (int index = 0; index < p.bundle; ++index) {
-        int group;
-        const MatmulPart& part = p.parts[part_of(p, unit, index, group)];
-        float acc[kSets][4] = {};
-        for (int tile = warp; tile < part.n_tiles; tile += p.n_lanes) {
-          __pipeline_wait_prior(kMatmulStages - 1);
-          __syncwarp();
-          visit_mma_format(part.type, [&](auto constant) {
-            fold_tile<decltype(constant)::value, kSets>(acc, ring + stage * p.stage_bytes, acts,
-                                                        cols, tile * part.tile_cols, p.cols);
-          });
-          __syncwarp();
-          fetch(stage);
-          stage = stage + 1 == kMatmulStages ? 0 : stage + 1;
-        }
-        const int g = lane / 4, t = lane % 4;
-        float* own = unit_sums + index * sums_stride + warp * kMmaRows * 8 * kSets;
+  int stage = 0, count = 0;
+  const int unit_floats = p.bundle * p.n_lanes * kWarpSums<kColumns>;
+  // The warp's sums of a unit into a buffer.
+  const auto stream_unit = [&](int unit, float* unit_sums, auto before_writing) {
+    for (int index = 0; index < p.bundle; ++index) {
+      int group;
+      const MatmulPart& part = p.parts[part_of(p, unit, index, group)];
+      MmaSums<kColumns> acc = {};
+      for (int tile = warp; tile < part.n_tiles; tile += p.n_lanes) {
+        __pipeline_wait_prior(kMatmulStages - 1);
+        __syncwarp();
+        visit_mma_format(part.type, [&](auto constant) {
+          fold_tile<decltype(constant)::value, kColumns>(acc, ring + stage * p.stage_bytes, acts,
+                                                         cols, tile * part.tile_cols);
+        });
+        __syncwarp();
+        fetch(stage);
+        stage = stage + 1 == kMatmulStages ? 0 : stage + 1;
+      }
+      if (index == 0) before_writing();
+      float* own = unit_sums + (index * p.n_lanes + warp) * kWarpSums<kColumns>;
 #pragma unroll
-        for (int set = 0; set < kSets; ++set) {
+      for (int set = 0; set < Shape::kSets; ++set) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int row = g + 8 * (i / 2), col = 8 * set + 2 * t + i % 2;
-            own[row * 8 * kSets + col] = acc[set][i];
-          }
+        for (int i = 0; i < 2 * Shape::kPerLane; ++i) {
+          const int second = i / Shape::kPerLane, col = i % Shape::kPerLane;
+          own[(Shape::kept(set, lane) + col) * kMmaRows + lane / 4 + 8 * second] =
+              acc[set][second][col];
         }
       }
     }
-    __syncthreads();
-    for (int i = threadIdx.x; i < kMmaRows * cols.n; i += kMatmulThreads) {
-      const int row = i % kMmaRows, col = i / kMmaRows;
-      float totals[2] = {};
-      int group = 0, part = 0;
-      for (int index = 0; index < p.bundle; ++index) {
-        part = part_of(p, unit, index, group);
-        const float* of = unit_sums + index * sums_stride + row * 8 * kSets + col;
-        float total = of[0];
-        for (int w = 1; w < p.n_lanes; ++w) total += of[w * kMmaRows * 8 * kSets];
-        totals[index] = total;
-      }
-      const int out = group * kMmaRows + row;
-      if (out < p.parts[part].rows) op(part, out, first_col + col, totals);
+  };
+  const auto finish_rows = [&](int unit, const float* unit_sums, int begin, int stride) {
+    int group;
+    const int part = part_of(p, unit, p.bundle - 1, group);
+    for (int i = begin; i < kMmaRows * cols.n; i += stride) {
+      float totals[2];
+      add_warps<kColumns>(p, unit_sums, i % kMmaRows, i / kMmaRows, totals);
+      const int row = group * kMmaRows + i % kMmaRows;
+      if (row < p.parts[part].rows) op(part, row, first_col + i / kMmaRows, totals);
     }
-    op.unit_done(unit);
-    buffer ^= 1;
+  };
+
+  for (int unit = blockIdx.x; unit < n_units; unit += gridDim.x, ++count) {
+    const int buffer = count % 2;
+    float* unit_sums = sums + buffer * unit_floats;
+    if constexpr (Op::kWholeBlock) {
+      if (streams) stream_unit(unit, unit_sums, [] {});
+      __syncthreads();
+      finish_rows(unit, unit_sums, threadIdx.x, kMatmulThreads);
+      op.unit_done(unit);
+    } else if (streams) {
+      stream_unit(unit, unit_sums, [&] {
+        if (count >= 2) cuda::barrier_sync(kEmpty + buffer, n_meet);
+      });
+      cuda::barrier_arrive(kFull + buffer, n_meet);
+    } else if (warp == kMatmulWarps - 1) {
+      cuda::barrier_sync(kFull + buffer, n_meet);
+      finish_rows(unit, unit_sums, lane, 32);
+      __syncwarp();
+      const bool is_reused = unit + 2 * static_cast<int>(gridDim.x) < n_units;
+      if (is_reused) cuda::barrier_arrive(kEmpty + buffer, n_meet);
+    }
   }
 }
 

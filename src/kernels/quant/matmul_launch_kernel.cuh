@@ -15,7 +15,7 @@ namespace fathom::cuda {
 
 // More bytes of activations than this are made once for all blocks.
 inline constexpr int64_t kOwnActsBytes = int64_t{40} << 10;
-inline constexpr int kMaxSets = 4;  // of 8 rows, in one block
+inline constexpr int kMostColumns = 32;  // rows of the step in one block
 
 inline quant::MatmulPart matmul_part(const PackedMatrix& w) {
   quant::MatmulPart part{};
@@ -34,7 +34,7 @@ inline quant::MatmulPart matmul_part(const PackedMatrix& w) {
 
 // The warps of a block that share a row group: as few as finish in as many rounds as all could.
 inline int matmul_lanes(int n_tiles) {
-  const int rounds = (n_tiles + quant::kMatmulWarps - 1) / quant::kMatmulWarps;
+  const int rounds = (n_tiles + quant::kMatmulMaxLanes - 1) / quant::kMatmulMaxLanes;
   return (n_tiles + rounds - 1) / rounds;
 }
 
@@ -76,42 +76,50 @@ inline int64_t matmul_acts_bytes(std::initializer_list<const PackedMatrix*> matr
 // Fills p.acts from p.in (matmul_acts_cuda.cu).
 void make_matmul_acts(const quant::MatmulParams& p, void* stream);
 
-template <int kSets, class Op>
-void launch_matmul_sets(const quant::MatmulParams& p, const Op& op, void* stream) {
-  const auto kernel = quant::matmul_kernel<kSets, Op>;
-  const size_t shared = static_cast<size_t>(quant::matmul_shared(p, kSets).bytes);
+template <int kColumns, bool kOwnActs, class Op>
+void launch_matmul_columns(const quant::MatmulParams& p, const Op& op, void* stream) {
+  const auto kernel = quant::matmul_kernel<kColumns, kOwnActs, Op>;
+  const size_t shared = static_cast<size_t>(quant::matmul_shared(p, kColumns).bytes);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(shared)));
   int n_sms = 0, blocks_per_sm = 0;
   check(cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, 0));
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, quant::kMatmulThreads,
                                                       shared));
-  const int n_columns = (p.n_rows + 8 * kSets - 1) / (8 * kSets);
+  const int n_columns = (p.n_rows + kColumns - 1) / kColumns;
   const int resident = std::max(1, n_sms * blocks_per_sm);
   const dim3 grid(static_cast<unsigned>(std::min(p.n_units, resident)),
                   static_cast<unsigned>(n_columns));
   launch(kernel, grid, dim3(quant::kMatmulThreads), shared, stream, p, op);
 }
 
+// The rows of the step that one block takes.
+inline int matmul_columns(int n_rows) {
+  return n_rows <= 8 ? 8 : n_rows <= 16 ? 16 : kMostColumns;
+}
+
 // `acts` is scratch of matmul_acts_bytes.
 template <class Op>
 void launch_matmul(quant::MatmulParams p, std::byte* acts, const Op& op, void* stream) {
-  const bool own = p.n_rows <= 8 && quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes;
-  if (!own) {
-    p.acts = acts;
-    make_matmul_acts(p, stream);
+  if (p.n_rows <= 4 && quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes) {
+    launch_matmul_columns<4, true>(p, op, stream);
+    return;
   }
-  if (p.n_rows <= 8) {
-    launch_matmul_sets<1>(p, op, stream);
-  } else if (p.n_rows <= 16) {
-    launch_matmul_sets<2>(p, op, stream);
-  } else {
-    launch_matmul_sets<kMaxSets>(p, op, stream);
+  p.acts = acts;
+  make_matmul_acts(p, stream);
+  switch (matmul_columns(p.n_rows)) {
+    case 8:
+      return launch_matmul_columns<8, false>(p, op, stream);
+    case 16:
+      return launch_matmul_columns<16, false>(p, op, stream);
+    default:
+      return launch_matmul_columns<kMostColumns, false>(p, op, stream);
   }
 }
 
 // x[col][row] += sum, then the bias.
 struct AddToResidual {
+  static constexpr bool kWholeBlock = false;
   float* x;           // [n_rows, rows]
   const float* bias;  // [rows] or null
   int rows;
@@ -121,7 +129,6 @@ struct AddToResidual {
     if (bias) total += bias[row];
     x_of = total;
   }
-  __device__ void unit_done(int) const {}
 };
 
 }  // namespace fathom::cuda

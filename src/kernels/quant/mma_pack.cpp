@@ -40,8 +40,7 @@ void put_codes(const Row& row, int block, const uint8_t* codes) {
       continue;
     }
     const int at = pair * 32 + lane;
-    bytes[at * 16 + (2 * odd + row.second) * 4 + byte] |=
-        static_cast<uint8_t>((codes[k] & 15) << (4 * upper));
+    bytes[at * 16 + reg * 4 + byte] |= static_cast<uint8_t>((codes[k] & 15) << (4 * odd));
     uint8_t* high = bytes + MmaCodes<4>::kBytes;
     if constexpr (kBits == 5) {
       high[at * 4 + byte] |= static_cast<uint8_t>(codes[k] >> 4 << (4 * odd + reg));

@@ -60,7 +60,10 @@ std::vector<float> read_tile(const std::byte* tile) {
           const int block = 2 * pair + i / 16, r = i / 4 % 4, byte = i % 4;
           const int row = g + 8 * (r % 2), col = 32 * block + 16 * (r / 2) + 4 * t + byte;
           const uint32_t bits = a[i / 16][r] >> 8 * byte & 255;
-          const int code = Format::kBits == 8 ? static_cast<int8_t>(bits) : static_cast<int>(bits);
+          const int scale = i / 16 ? MmaCodes<Format::kBits>::kSecondScale : 1;
+          EXPECT_EQ(bits % scale, 0u);
+          const int code =
+              Format::kBits == 8 ? static_cast<int8_t>(bits) : static_cast<int>(bits) / scale;
           out[row * Format::kTileCols + col] = value_of<Format>(
               load_mma_scales<Format>(tile, g, block), r % 2, r / 2, code);
         }
