@@ -25,9 +25,14 @@ constexpr DType kTypes[] = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, 
 constexpr float kEps = 1e-5f;
 constexpr int kManyRows = 70;
 
+// Row groups of which every block of a grid takes three or more, on a GPU of up to 160
+// multiprocessors with two blocks each.
+constexpr int64_t kManyGroups = 3 * 2 * 160;
+
 bool is_real(DType type) { return type == DType::f16 || type == DType::bf16; }
 
-// The rows as a product with weights of `type` sees them: int8 blocks, or sums of two 16-bit floats.
+// The rows as a product with weights of `type` sees them: int8 blocks, or sums of two 16-bit
+// floats.
 std::vector<float> as_seen(DType type, const std::vector<float>& rows) {
   if (!is_real(type)) {
     PackedMatrix any;
@@ -79,8 +84,9 @@ TEST_P(CudaMatmul, EqualsTheExactProductAtEveryNumberOfRows) {
   struct Shape {
     int64_t outputs, cols;
   };
-  for (const Shape shape : {Shape{16, block}, Shape{75, 5 * block}, Shape{304, 19 * block},
-                            Shape{48, 4864}, Shape{33, 18944}}) {
+  for (const Shape shape :
+       {Shape{16, block}, Shape{75, 5 * block}, Shape{304, 19 * block}, Shape{48, 4864},
+        Shape{33, 18944}, Shape{16 * kManyGroups + 33, 2 * block}}) {
     SCOPED_TRACE(std::to_string(shape.outputs) + " x " + std::to_string(shape.cols));
     const CudaMatrix w(type, shape.outputs, shape.cols, 3);
     const std::vector<float> a = quant::random_activations(kManyRows * shape.cols, 5);
@@ -117,8 +123,8 @@ TEST_P(CudaMatmul, EqualsTheExactProductAtEveryNumberOfRows) {
           upload(std::span(residual).subspan(row * shape.outputs, shape.outputs));
       step.n_rows = 1;
       down_proj_residual_cuda(ctx(), {s, &step, device_a.get() + row * shape.cols, one.get()});
-      EXPECT_TRUE(same_bits(download(one),
-                            std::span(base).subspan(row * shape.outputs, shape.outputs)))
+      EXPECT_TRUE(
+          same_bits(download(one), std::span(base).subspan(row * shape.outputs, shape.outputs)))
           << "row " << row;
     }
   }
@@ -126,42 +132,46 @@ TEST_P(CudaMatmul, EqualsTheExactProductAtEveryNumberOfRows) {
 
 TEST_P(CudaMatmul, GateAndUp) {
   const DType type = GetParam();
-  const int64_t cols = 768, d_ff = 200;
-  const CudaMatrix gate(type, d_ff, cols, 3), up(type, d_ff, cols, 4);
-  const std::vector<float> x = quant::random_activations(kManyRows * cols, 5);
-  const std::vector<float> norm = uniform_values(cols, 0.5f, 1.5f, 6);
-  // The reference gets the rows that the product saw: its norm changes nothing more.
-  const std::vector<float> seen = as_seen(type, rms_norm_rows(x, norm, kEps));
-  std::vector<float> expected(kManyRows * d_ff);
-  ExecContext host;
-  StepState step{};
-  step.n_rows = kManyRows;
-  std::vector<float> zeros_gate(expected.size(), 0.0f), zeros_up(expected.size(), 0.0f);
-  out_proj_residual_ref(host,
-                        {{gate.reference, nullptr, kManyRows}, &step, seen.data(), zeros_gate.data()});
-  out_proj_residual_ref(host,
-                        {{up.reference, nullptr, kManyRows}, &step, seen.data(), zeros_up.data()});
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double g = zeros_gate[i];
-    expected[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * zeros_up[i]);
-  }
-  const DeviceArray<float> device_x = upload(x), device_norm = upload(norm);
-  const NormGateUpActArgs::Static s{cols, d_ff, kEps, device_norm.get(), on_device(gate),
-                                    on_device(up), kManyRows};
-  use_workspace(workspace_bytes_cuda(s));
-  std::vector<float> base;
-  for (const int n_rows : {kManyRows, 1, 5, 8, 12, 31}) {
-    const DeviceArray<float> h = poisoned<float>(n_rows * d_ff);
-    step.n_rows = n_rows;
-    norm_gate_up_act_cuda(ctx(), {s, &step, device_x.get(), h.get()});
-    const std::vector<float> got = download(h);
-    if (base.empty()) {
-      base = got;
-      ASSERT_TRUE(meaningful(got, d_ff));
-      // The norm's sum has another order than the CPU's: now and then a code differs by one.
-      EXPECT_TRUE(close(got, expected, 2e-3));
+  struct Shape {
+    int64_t d_ff, cols;
+  };
+  for (const auto [d_ff, cols] : {Shape{200, 768}, Shape{16 * kManyGroups + 8, 256}}) {
+    const CudaMatrix gate(type, d_ff, cols, 3), up(type, d_ff, cols, 4);
+    const std::vector<float> x = quant::random_activations(kManyRows * cols, 5);
+    const std::vector<float> norm = uniform_values(cols, 0.5f, 1.5f, 6);
+    // The reference gets the rows that the product saw: its norm changes nothing more.
+    const std::vector<float> seen = as_seen(type, rms_norm_rows(x, norm, kEps));
+    std::vector<float> expected(kManyRows * d_ff);
+    ExecContext host;
+    StepState step{};
+    step.n_rows = kManyRows;
+    std::vector<float> zeros_gate(expected.size(), 0.0f), zeros_up(expected.size(), 0.0f);
+    out_proj_residual_ref(
+        host, {{gate.reference, nullptr, kManyRows}, &step, seen.data(), zeros_gate.data()});
+    out_proj_residual_ref(
+        host, {{up.reference, nullptr, kManyRows}, &step, seen.data(), zeros_up.data()});
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double g = zeros_gate[i];
+      expected[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * zeros_up[i]);
     }
-    EXPECT_TRUE(same_bits(got, std::span(base).first(got.size()))) << n_rows << " rows";
+    const DeviceArray<float> device_x = upload(x), device_norm = upload(norm);
+    const NormGateUpActArgs::Static s{
+        cols, d_ff, kEps, device_norm.get(), on_device(gate), on_device(up), kManyRows};
+    use_workspace(workspace_bytes_cuda(s));
+    std::vector<float> base;
+    for (const int n_rows : {kManyRows, 1, 5, 8, 12, 31}) {
+      const DeviceArray<float> h = poisoned<float>(n_rows * d_ff);
+      step.n_rows = n_rows;
+      norm_gate_up_act_cuda(ctx(), {s, &step, device_x.get(), h.get()});
+      const std::vector<float> got = download(h);
+      if (base.empty()) {
+        base = got;
+        ASSERT_TRUE(meaningful(got, d_ff));
+        // The norm's sum has another order than the CPU's: now and then a code differs by one.
+        EXPECT_TRUE(close(got, expected, 2e-3));
+      }
+      EXPECT_TRUE(same_bits(got, std::span(base).first(got.size()))) << n_rows << " rows";
+    }
   }
 }
 
@@ -177,7 +187,8 @@ TEST_P(CudaMatmul, HeadTakesTheRowsThatWantLogits) {
   ExecContext host;
   StepState step{};
   step.n_rows = kManyRows;
-  out_proj_residual_ref(host, {{head.reference, nullptr, kManyRows}, &step, seen.data(), all.data()});
+  out_proj_residual_ref(host,
+                        {{head.reference, nullptr, kManyRows}, &step, seen.data(), all.data()});
   for (const int32_t row : rows) {
     expected.insert(expected.end(), all.begin() + row * vocab, all.begin() + (row + 1) * vocab);
   }
