@@ -16,7 +16,10 @@
 // Scales follow; rows g and g + 8 side by side, since a lane needs both:
 //   one scale     [8 g][8 blocks][2 rows] f16
 //   scale, min    [8 g][8 blocks][d of 2 rows, m of 2 rows] f16
-//   Q4_K, Q5_K    [8 g][2 rows] d, dmin, 12 bytes as in the file
+//   Q4_K, Q5_K    [8 g] d of 2 rows, dmin of 2 rows; [8 g][4 pairs] a word: byte 2*row + (block %
+//   2)
+//                 is the scale, and the high bits of the min above it; [8 g][4 pairs] 16 bits: the
+//                 low bits of the four mins, those of bytes 0, 2, 1, 3 from the lowest bit on
 //   Q6_K          [8 g][16 groups of 16 columns][2 rows] int8, then [8 g][2 rows] f16
 // 16-bit floats: [8 steps of 16 columns][32 lanes][4 registers], register r of mma.m16n8k16:
 //   row g + 8*(r % 2), columns 8*(r / 2) + 2t, + 1
@@ -180,6 +183,21 @@ struct MmaScales {
   int8_t half[2][2];  // two_scale: [half][row]
 };
 
+// Scales and mins of a pair of blocks of Q4_K or Q5_K: byte 2*row + (block % 2).
+struct MmaPairScales {
+  Halves4 d;  // d of rows g and g + 8, dmin of them
+  uint32_t scales, mins;
+};
+
+template <class Format>
+FATHOM_HD inline MmaPairScales load_mma_pair_scales(const std::byte* tile, int g, int pair) {
+  const std::byte* at = tile + Format::kCodeBytes;
+  const uint32_t word = load_as<uint32_t>(at + 64 + (g * 4 + pair) * 4);
+  const uint32_t low = load_as<uint16_t>(at + 192 + (g * 4 + pair) * 2);
+  return {load_as<Halves4>(at + g * 8), word & 0x3f3f3f3fu,
+          ((low | low << 12) & 0x0f0f0f0fu) | (word >> 2 & 0x30303030u)};
+}
+
 template <class Format>
 FATHOM_HD inline MmaScales load_mma_scales(const std::byte* tile, int g, int block) {
   const std::byte* at = tile + Format::kCodeBytes;
@@ -195,20 +213,13 @@ FATHOM_HD inline MmaScales load_mma_scales(const std::byte* tile, int g, int blo
       out.m[row] = h.x[2 + row];
     }
   } else if constexpr (Format::kKind == MmaKind::affine_k) {
+    const MmaPairScales pair = load_mma_pair_scales<Format>(tile, g, block / 2);
     for (int row = 0; row < 2; ++row) {
-      const Words4 w = load_as<Words4>(at + (g * 2 + row) * 16);
-      out.d[row] = static_cast<uint16_t>(w.x[0]);
-      out.m[row] = static_cast<uint16_t>(w.x[0] >> 16);
-      const int shift = 8 * (block % 4);
-      if (block < 4) {  // unpack_scale_min_k4 (tensor/quant_blocks.hpp) on whole words
-        out.scale[row] = static_cast<uint8_t>(w.x[1] >> shift & 63);
-        out.min[row] = static_cast<uint8_t>(w.x[2] >> shift & 63);
-      } else {
-        out.scale[row] =
-            static_cast<uint8_t>((w.x[3] >> shift & 15) | (w.x[1] >> (shift + 6) & 3) << 4);
-        out.min[row] =
-            static_cast<uint8_t>((w.x[3] >> (shift + 4) & 15) | (w.x[2] >> (shift + 6) & 3) << 4);
-      }
+      const int shift = 8 * (2 * row + block % 2);
+      out.d[row] = pair.d.x[row];
+      out.m[row] = pair.d.x[2 + row];
+      out.scale[row] = static_cast<uint8_t>(pair.scales >> shift);
+      out.min[row] = static_cast<uint8_t>(pair.mins >> shift);
     }
   } else if constexpr (Format::kKind == MmaKind::two_scale) {
     const uint32_t s = load_as<uint32_t>(at + g * 32 + block * 4);
@@ -222,9 +233,7 @@ FATHOM_HD inline MmaScales load_mma_scales(const std::byte* tile, int g, int blo
 
 // Where byte k of an activation block stands, so that a lane reads both its registers at once:
 // register 0 takes columns 4t.., register 1 columns 16 + 4t..
-FATHOM_HD constexpr int mma_act_byte(int k) {
-  return 8 * (k % 16 / 4) + 4 * (k / 16) + k % 4;
-}
+FATHOM_HD constexpr int mma_act_byte(int k) { return 8 * (k % 16 / 4) + 4 * (k / 16) + k % 4; }
 // The same of a step of 16 float activations, in units of one value: registers 2t.., 8 + 2t..
 FATHOM_HD constexpr int mma_act_half(int k) { return 4 * (k % 8 / 2) + 2 * (k / 8) + k % 2; }
 
