@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of packed weights with the rows of a step, and what becomes of them:
+// Products of packed weights with several rows of a step (matmul_one_kernel.cuh: with one), and
+// what becomes of them:
 //   out[row] = W act(in[row]),  act = quantise(rms_norm(in) * norm) or quantise(in)
 // A unit is one row group of each matrix of a bundle (gate and up go together, others alone). The
 // warps of a block form teams; the teams of the grid take units in turn. Of every row group the
@@ -7,10 +8,7 @@
 // added in warp order. So the bits of a result depend on its row of weights and its activations
 // alone.
 // Each warp streams its tiles through a ring of its own in shared memory; the ring is filled before
-// pdl_wait(), since weights depend on nothing. A block of one column takes half of an SM's
-// registers and shared memory, so that the next kernel's blocks stand beside it with full rings
-// when it ends: the stream of weights does not stop between kernels. The warps of a team add the
-// sums of a unit in turn (few columns), while the others go on with the next.
+// pdl_wait(), since weights depend on nothing.
 #pragma once
 
 #include <type_traits>
@@ -21,12 +19,11 @@
 namespace fathom::quant {
 
 inline constexpr int kMatmulMaxLanes = 7;
-// Of a block that makes activations (the norm's sum has one order), and of one of up to 8 columns.
-inline constexpr int kActWarps = 14;
+inline constexpr int kActWarps = 8;  // of every block: the norm's sum has one order
 inline constexpr int kActThreads = 32 * kActWarps;
 inline constexpr int kMatmulMaxStages = 8;
-inline constexpr int kMatmulSharedBytes = 200 << 10;
-inline constexpr int kMatmulActCols = 256;  // activations that a warp makes at a time
+inline constexpr int kMatmulSharedBytes = 112 << 10;  // of a block: half an SM's, less 1 KB
+inline constexpr int kMatmulActCols = 256;            // activations that a warp makes at a time
 inline constexpr int kMatmulMaxParts = 3;
 
 // One matrix of a product.
@@ -265,9 +262,6 @@ __device__ inline int part_of(const MatmulParams& p, int unit, int index, int& g
   return part;
 }
 
-// Warps of a block that works on n_columns rows of the step.
-constexpr int matmul_warps(int n_columns) { return n_columns <= 8 ? kActWarps : 7; }
-
 // Shared memory of a block: barriers of the rings' stages and of the teams, rings, sums of the
 // warps (two units of them), the op's scratch, activations.
 struct MatmulShared {
@@ -316,7 +310,8 @@ class TileRing {
   __device__ __forceinline__ void release() {
     __syncwarp();
     if (left_ > 0 || open_group()) {
-      cuda::warp_copy(slots_ + stage_ * p_.stage_bytes, from_, tile_bytes_, barriers_ + stage_);
+      const std::byte* const from[] = {from_};
+      cuda::warp_copy(slots_ + stage_ * p_.stage_bytes, from, tile_bytes_, barriers_ + stage_);
       from_ += p_.n_lanes * tile_bytes_;
       left_ -= p_.n_lanes;
     }
@@ -376,18 +371,18 @@ __device__ __forceinline__ void add_warps(const MatmulParams& p, const float* un
 // Op: struct with
 //   __device__ void operator()(int part, int row, int col, const float* sums) const
 // called once for each row of weights and row of the step with the sums of the bundle's parts. It
-// may have, for products of up to kUnitDoneColumns rows of the step,
+// may have, for products of up to kUnitsDoneColumns rows of the step,
 //   static constexpr int kScratchBytes  of shared memory for a warp, and
-//   __device__ void unit_done(int unit, std::byte* scratch) const
-// called after these by the warp that made them.
-inline constexpr int kUnitDoneColumns = 4;
+//   __device__ void units_done(int group, int n, std::byte* scratch) const
+// called after these, by the warp that made them, for n row groups from `group` on (of all parts).
+inline constexpr int kUnitsDoneColumns = 4;
 template <class Op>
-concept HasUnitDone = requires {
+concept HasUnitsDone = requires {
   Op::kScratchBytes;
 };
 
 template <int kColumns, bool kOwnActs, class Op>
-__global__ void __launch_bounds__(32 * matmul_warps(kColumns), 1)
+__global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
     matmul_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
   using Shape = MmaShape<kColumns>;
   constexpr bool kOneFinishes = kColumns <= 8;  // a warp of the team, or all of them
@@ -441,8 +436,8 @@ __global__ void __launch_bounds__(32 * matmul_warps(kColumns), 1)
       if (row < p.parts[part].rows) op(part, row, first_col + i / kMmaRows, totals);
     }
     cuda::warp_arrive(empty + buffer);
-    if constexpr (kColumns <= kUnitDoneColumns && HasUnitDone<Op>) {
-      op.unit_done(unit, shared + place.scratch + warp * Op::kScratchBytes);
+    if constexpr (kColumns <= kUnitsDoneColumns && HasUnitsDone<Op>) {
+      op.units_done(unit, 1, shared + place.scratch + warp * Op::kScratchBytes);
     }
   };
   int count = 0, turn = 0;
