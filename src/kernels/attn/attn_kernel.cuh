@@ -19,6 +19,7 @@
 #include "kernels/attn/attn_fold_kernel.cuh"
 #include "kernels/attn/attn_tiles_kernel.cuh"
 #include "kernels/common/arch.cuh"
+#include "kernels/common/dynamic_shared.cuh"
 
 namespace fathom::cuda {
 
@@ -650,8 +651,7 @@ template <KvFormat kFormat, int kHeadDim, int kTiles>
 __global__ void __launch_bounds__(AttnLayout<kFormat, kHeadDim, kTiles>::kThreads,
                                   AttnLayout<kFormat, kHeadDim, kTiles>::kBlocks)
     attn_kernel(const __grid_constant__ AttnParams params) {
-  extern __shared__ __align__(128) std::byte attn_shared[];
-  AttnBlock<AttnLayout<kFormat, kHeadDim, kTiles>>(params, attn_shared).run();
+  AttnBlock<AttnLayout<kFormat, kHeadDim, kTiles>>(params, dynamic_shared<std::byte>()).run();
 }
 
 }  // namespace fathom::cuda

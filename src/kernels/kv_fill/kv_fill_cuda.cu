@@ -29,9 +29,9 @@ void kv_fill_cuda(ExecContext& ctx, const KvFillArgs& args) {
   const size_t shared_bytes =
       static_cast<size_t>(geometry.head_dim) * 2 * sizeof(double) +
       static_cast<size_t>(geometry.head_dim + 1) * kKvTileTokens * sizeof(float);
-  cuda::kv_fill_kernel<<<
-      dim3(static_cast<unsigned>(n_runs), static_cast<unsigned>(geometry.n_kv_heads), 2),
-      cuda::kKvFillThreads, shared_bytes, static_cast<cudaStream_t>(ctx.stream.handle)>>>(params);
+  const dim3 grid(static_cast<unsigned>(n_runs), static_cast<unsigned>(geometry.n_kv_heads), 2);
+  cuda::launch(cuda::kv_fill_kernel, grid, dim3(cuda::kKvFillThreads), shared_bytes,
+               ctx.stream.handle, params);
   cuda::check_launch("kv_fill");
 }
 

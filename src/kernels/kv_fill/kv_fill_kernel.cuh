@@ -12,6 +12,7 @@
 
 #include "kernels/common/arch.cuh"
 #include "kernels/common/cxx20.cuh"
+#include "kernels/common/dynamic_shared.cuh"
 #include "kernels/kv_fill/kv_noise.cuh"
 #include "tensor/half.hpp"
 #include "tensor/kv_view.hpp"
@@ -135,14 +136,14 @@ __device__ __forceinline__ int8_t kv_code(float x, uint16_t scale) {
 
 // One block: a run of tokens (blockIdx.x) of K or V (blockIdx.z) of a head (blockIdx.y).
 __global__ void __launch_bounds__(kKvFillThreads) kv_fill_kernel(KvFillParams p) {
-  extern __shared__ double shared[];  // mean, sigma, then the values of a tile
   __shared__ uint16_t scales[kKvFillMaxHeadDim / 32][kKvTileTokens];
   const KvGeometry& geometry = p.kv.geometry;
   const int head_dim = geometry.head_dim;
   const int kv_head = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.z);
-  double* mean = shared;
+  auto* mean = dynamic_shared<double>();  // then sigma, and the values of a tile
   double* sigma = mean + head_dim;
   float* x = reinterpret_cast<float*>(sigma + head_dim);
+  pdl_wait();
   kv_source_spread(p, part, kv_head, mean, sigma);
 
   const int64_t aligned = p.begin / kKvTileTokens * kKvTileTokens;

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "kernels/common/arch.cuh"
+#include "kernels/common/dynamic_shared.cuh"
 #include "kernels/quant/mma_kernel.cuh"
 
 namespace fathom::quant {
@@ -386,7 +387,7 @@ __global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
     matmul_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
   using Shape = MmaShape<kColumns>;
   constexpr bool kOneFinishes = kColumns <= 8;  // a warp of the team, or all of them
-  extern __shared__ __align__(128) std::byte shared[];
+  auto* shared = cuda::dynamic_shared<std::byte>();
   cuda::pdl_launch_dependents();
   const MatmulShared place = matmul_shared(p, kColumns);
   const int thread_lane = threadIdx.x % 32, warp = threadIdx.x / 32;

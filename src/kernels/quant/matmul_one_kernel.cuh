@@ -163,7 +163,7 @@ __device__ inline void finish_units(const MatmulParams& p, const Op& op, std::by
 template <class Op>
 __global__ void __launch_bounds__(kActThreads, 2)
     matmul_one_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
-  extern __shared__ __align__(128) std::byte shared[];
+  auto* shared = cuda::dynamic_shared<std::byte>();
   __shared__ float norm_sums[kActWarps];
   cuda::pdl_launch_dependents();
   const OneShared place = one_shared(p);
