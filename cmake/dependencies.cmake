@@ -13,6 +13,7 @@ target_link_libraries(fathom_utf8proc INTERFACE ${UTF8PROC_LIBRARY})
 
 if(FATHOM_TESTS)
   find_package(GTest REQUIRED)
+  find_package(Boost 1.81 REQUIRED COMPONENTS context) # fibers of tests/emulator
   find_path(RAPIDCHECK_INCLUDE rapidcheck.h REQUIRED)
   find_library(RAPIDCHECK_LIBRARY rapidcheck REQUIRED)
   find_path(PCRE2_INCLUDE pcre2.h REQUIRED)

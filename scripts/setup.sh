@@ -10,7 +10,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages_build=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev libspdlog-dev
-  libutf8proc-dev libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libpcre2-dev)
+  libutf8proc-dev libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libpcre2-dev
+  libboost-context1.81-dev)
 packages_python=(python3 python3-venv)
 packages_pip=(python3-pip)
 packages_clang=(clang-19 libclang-rt-19-dev)

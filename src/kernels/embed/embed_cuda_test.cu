@@ -110,11 +110,11 @@ TEST_P(EmbedCuda, HasTheBitsOfTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, EmbedCuda, testing::ValuesIn(every_type()),
-                         [](const auto& info) { return dtype_info(info.param).name; });
+                         [](const auto& test) { return dtype_info(test.param).name; });
 
 INSTANTIATE_TEST_SUITE_P(Sanitized, EmbedCuda,
                          testing::Values(DType::bf16, DType::q5_1, DType::q6_k),
-                         [](const auto& info) { return dtype_info(info.param).name; });
+                         [](const auto& test) { return dtype_info(test.param).name; });
 
 class EmbedCudaStep : public test::CudaTest {};
 

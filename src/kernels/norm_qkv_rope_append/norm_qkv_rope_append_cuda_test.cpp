@@ -10,6 +10,7 @@
 #include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"
 #include "kernels/quant/mma_pack.hpp"
 #include "tests/support/cuda_fixture.hpp"
+#include "tests/support/emulated.hpp"
 #include "tests/support/op_cases.hpp"
 
 namespace fathom {
@@ -19,8 +20,9 @@ using namespace test;
 using Static = NormQkvRopeAppendArgs::Static;
 
 constexpr float kEps = 1e-5f;
-constexpr int kSlots = 2, kContext = 128, kHeads = 6, kKvHeads = 2, kRows = 70;
-constexpr int kRowsOfSlot0 = 37;
+constexpr int kSlots = 2, kContext = 128, kHeads = kIsEmulated ? 3 : 6,
+              kKvHeads = kIsEmulated ? 1 : 2, kRows = kIsEmulated ? 35 : 70;
+constexpr int kRowsOfSlot0 = kIsEmulated ? 18 : 37;
 constexpr int64_t kModel = 768;
 
 struct Case {
@@ -136,7 +138,8 @@ class CudaNormQkvRopeAppend : public CudaTestWithParam<Case> {
   Result on_gpu(int n_rows, const std::vector<int32_t>& positions) {
     const DeviceArray<float> norm = upload(norm_), biases = upload(biases_),
                              head_norm = upload(head_norm_), x = upload(x_), rope = upload(rope_);
-    const DeviceArray<std::byte> q = upload(q_.packed), k = upload(k_.packed), v = upload(v_.packed);
+    const DeviceArray<std::byte> q = upload(q_.packed), k = upload(k_.packed),
+                                 v = upload(v_.packed);
     const DeviceArray<std::byte> keys = poisoned<std::byte>(cache_bytes_),
                                  values = poisoned<std::byte>(cache_bytes_);
     const DeviceArray<int32_t> pos = upload(positions), slot = upload(slot_),

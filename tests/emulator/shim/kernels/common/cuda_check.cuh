@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runtime calls of launchers; a launch runs the kernel, or keeps it for a graph.
+#pragma once
+
+#include <tuple>
+#include <utility>
+
+#include "cuda_runtime.h"
+#include "emulator/device.hpp"
+
+using cudaStream_t = void*;
+using cudaError_t = int;
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+
+inline cudaError_t cudaGetDevice(int* device) { return *device = 0; }
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrMultiProcessorCount ? fathom::emulator::kSms
+                                                       : fathom::emulator::kMaxSharedBytes;
+  return 0;
+}
+template <class... Params>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute, int bytes) {
+  fathom::emulator::allow_shared(reinterpret_cast<const void*>(kernel), bytes);
+  return 0;
+}
+template <class... Params>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*)(Params...), int,
+                                                          size_t) {
+  *blocks = 1;
+  return 0;
+}
+
+namespace fathom::cuda {
+
+inline void check(cudaError_t) {}
+inline void check_launch(const char*) {}
+
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
+            Args&&... args) {
+  emulator::submit(stream, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
+                   [kernel, params = std::tuple<Params...>(std::forward<Args>(args)...)] {
+                     std::apply(kernel, params);
+                   });
+}
+
+}  // namespace fathom::cuda
