@@ -143,8 +143,9 @@ template <DType type>
 struct TypeConstant {
   static constexpr DType value = type;
 };
+// In line always: a call would put the caller's register arrays into memory.
 template <class Fn>
-FATHOM_HD constexpr bool visit_mma_format(DType type, Fn&& fn) {
+__attribute__((always_inline)) FATHOM_HD constexpr bool visit_mma_format(DType type, Fn&& fn) {
   switch (type) {
     case DType::f16:
       return fn(TypeConstant<DType::f16>{}), true;
@@ -179,6 +180,31 @@ struct MmaScales {
   uint8_t min[2];     // affine_k
   int8_t half[2][2];  // two_scale: [half][row]
 };
+
+// Scales and mins of a pair of blocks of Q4_K or Q5_K: byte 2*row + (block % 2).
+struct MmaPairScales {
+  Halves4 d;  // d of rows g and g + 8, dmin of them
+  uint32_t scales, mins;
+};
+
+template <class Format>
+FATHOM_HD inline MmaPairScales load_mma_pair_scales(const std::byte* tile, int g, int pair) {
+  MmaPairScales out{};
+  for (int row = 0; row < 2; ++row) {
+    const Words4 w = load_as<Words4>(tile + Format::kCodeBytes + (g * 2 + row) * 16);
+    out.d.x[row] = static_cast<uint16_t>(w.x[0]);
+    out.d.x[2 + row] = static_cast<uint16_t>(w.x[0] >> 16);
+    const int shift = 16 * (pair % 2);
+    uint32_t scales = w.x[1] >> shift & 0x3f3fu, mins = w.x[2] >> shift & 0x3f3fu;
+    if (pair >= 2) {
+      scales = (w.x[3] >> shift & 0x0f0fu) | (w.x[1] >> shift >> 2 & 0x3030u);
+      mins = (w.x[3] >> shift >> 4 & 0x0f0fu) | (w.x[2] >> shift >> 2 & 0x3030u);
+    }
+    out.scales |= scales << 16 * row;
+    out.mins |= mins << 16 * row;
+  }
+  return out;
+}
 
 template <class Format>
 FATHOM_HD inline MmaScales load_mma_scales(const std::byte* tile, int g, int block) {
@@ -222,9 +248,7 @@ FATHOM_HD inline MmaScales load_mma_scales(const std::byte* tile, int g, int blo
 
 // Where byte k of an activation block stands, so that a lane reads both its registers at once:
 // register 0 takes columns 4t.., register 1 columns 16 + 4t..
-FATHOM_HD constexpr int mma_act_byte(int k) {
-  return 8 * (k % 16 / 4) + 4 * (k / 16) + k % 4;
-}
+FATHOM_HD constexpr int mma_act_byte(int k) { return 8 * (k % 16 / 4) + 4 * (k / 16) + k % 4; }
 // The same of a step of 16 float activations, in units of one value: registers 2t.., 8 + 2t..
 FATHOM_HD constexpr int mma_act_half(int k) { return 4 * (k % 8 / 2) + 2 * (k / 8) + k % 2; }
 

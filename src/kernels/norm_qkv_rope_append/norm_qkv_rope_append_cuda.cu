@@ -24,11 +24,11 @@ struct FinishHeads {
   KvLayerView kv;
   const int32_t *pos, *slot, *page_table;
   int max_pages;
-  const float* rope;     // [n_rows, rope_dim]
-  unsigned* counters;    // [heads of q, k and v][gridDim.y], zero between launches
+  const float* rope;   // [n_rows, rope_dim]
+  unsigned* counters;  // [heads of q, k and v][gridDim.y], zero between launches
 
   __device__ void operator()(int part, int row, int col, const float* sums) const {
-    const float x = bias[part] ? sums[0] + bias[part][row] : sums[0];
+    const float x = bias[part] ? sums[0] + __ldg(bias[part] + row) : sums[0];
     raw[part][static_cast<int64_t>(col) * dim[part] + row] = x;
   }
 
@@ -54,38 +54,45 @@ struct FinishHeads {
 
   __device__ void finish(int part, int head) const {
     __shared__ float heads[quant::kMatmulWarps][kMaxHeadDim];
-    const int lane = threadIdx.x % 32;
-    float* x = heads[threadIdx.x / 32];
     const int begin = static_cast<int>(blockIdx.y) * rows_per_block;
     const int end = min(begin + rows_per_block, n_rows);
     for (int row = begin + static_cast<int>(threadIdx.x) / 32; row < end;
          row += quant::kMatmulWarps) {
-      float* of = raw[part] + static_cast<int64_t>(row) * dim[part] + head * head_dim;
-      float squares = 0.0f;
-      for (int i = lane; i < head_dim; i += 32) {
-        x[i] = __ldcg(of + i);  // other blocks wrote it: not from a stale line of this one's L1
-        squares = __fmaf_rn(x[i], x[i], squares);
-      }
-      if (norm[part]) {
-        for (int distance = 16; distance > 0; distance /= 2) {
-          squares += __shfl_xor_sync(0xffffffffu, squares, distance);
-        }
-        const float scale = 1.0f / sqrtf(squares / static_cast<float>(head_dim) + eps);
-        for (int i = lane; i < head_dim; i += 32) x[i] = x[i] * scale * norm[part][i];
-      }
-      __syncwarp();
-      if (part < 2) rotate(row, x);
-      __syncwarp();
-      if (part == 0) {
-        for (int i = lane; i < head_dim; i += 32) of[i] = x[i];
-      } else if (pos[row] >= 0) {
-        const int32_t* pages = page_table + static_cast<int64_t>(slot[row]) * max_pages;
-        std::byte* tile = (part == 1 ? kv.k : kv.v) + kv.tile_offset(pages, head, pos[row]);
-        cuda::warp_store_kv(kv.geometry, x, pos[row] % kKvTileTokens, part == 1, tile);
-      }
-      __syncwarp();
+      finish_row(part, head, row, heads[threadIdx.x / 32]);
     }
   }
+
+  // One head of one row of the step, by a warp; x: shared memory of the warp.
+  __device__ void finish_row(int part, int head, int row, float* x) const {
+    const int lane = threadIdx.x % 32;
+    float squares = 0.0f;
+    float* of = raw[part] + static_cast<int64_t>(row) * dim[part] + head * head_dim;
+    for (int i = lane; i < head_dim; i += 32) {
+      x[i] = __ldcg(of + i);  // other blocks wrote it: not from a stale line of this one's L1
+      squares = __fmaf_rn(x[i], x[i], squares);
+    }
+    if (norm[part]) {
+      for (int distance = 16; distance > 0; distance /= 2) {
+        squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+      }
+      const float scale = 1.0f / sqrtf(squares / static_cast<float>(head_dim) + eps);
+      for (int i = lane; i < head_dim; i += 32) x[i] = x[i] * scale * norm[part][i];
+    }
+    __syncwarp();
+    if (part < 2) rotate(row, x);
+    __syncwarp();
+    if (part == 0) {
+      for (int i = lane; i < head_dim; i += 32) of[i] = x[i];
+    } else if (pos[row] >= 0) {
+      const int32_t* pages = page_table + static_cast<int64_t>(slot[row]) * max_pages;
+      std::byte* tile = (part == 1 ? kv.k : kv.v) + kv.tile_offset(pages, head, pos[row]);
+      cuda::warp_store_kv(kv.geometry, x, pos[row] % kKvTileTokens, part == 1, tile);
+    }
+    __syncwarp();
+  }
+
+  // All heads of all rows, after a product of many rows: a launch of its own.
+  void finish_all(void* stream) const;
 
   __device__ void rotate(int row, float* x) const {
     const float* angles = rope + static_cast<int64_t>(row) * rope_dim;
@@ -100,6 +107,27 @@ struct FinishHeads {
     }
   }
 };
+
+constexpr int kFinishWarps = 8;
+
+// A warp for a head of a row of the step: grid {heads of q, k and v, rows}.
+__global__ void __launch_bounds__(32 * kFinishWarps) finish_heads_kernel(const FinishHeads op) {
+  __shared__ float heads[kFinishWarps][kMaxHeadDim];
+  cuda::pdl_wait();
+  cuda::pdl_launch_dependents();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int row = static_cast<int>(blockIdx.y) * kFinishWarps + warp;
+  int part = 2, head = static_cast<int>(blockIdx.x);
+  while (head < op.first_head[part]) --part;
+  if (row < op.n_rows) op.finish_row(part, head - op.first_head[part], row, heads[warp]);
+}
+
+void FinishHeads::finish_all(void* stream) const {
+  const int n_heads = first_head[2] + dim[2] / head_dim;
+  const dim3 grid(static_cast<unsigned>(n_heads),
+                  static_cast<unsigned>((n_rows + kFinishWarps - 1) / kFinishWarps));
+  cuda::launch(finish_heads_kernel, grid, dim3(32 * kFinishWarps), 0, stream, *this);
+}
 
 }  // namespace
 
