@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of packed weights with many rows of a step, on the tensor cores of a whole warpgroup:
-//   sums[row of weights][row of step] = W a,  a = f16 activations of one row, scaled by a power of
-//   2
+//   sums[row of weights][row of step] = W a,  a: f16 activations, a power of two for each row
 // A block of the grid takes 64 rows of weights for each of two warpgroups, once or twice (kSub),
 // and 128 rows of the step. A warp's 16 rows are one row group of tiles: it reads its own tiles out
 // of shared memory and turns them into registers (dequant_fragment_kernel.cuh) while the products
 // of the 64 columns before run. Two more warps keep the rings of tiles and activations filled.
-// Two blocks make a cluster: they share the rows of the step, and each fetches half of their
-// activations for both.
 // K runs in order and is never cut, so the bits of a result depend on its row of weights and its
 // activations alone. They are not those of matmul_kernel.cuh, whose activations are int8.
 #pragma once
@@ -20,7 +17,6 @@
 namespace fathom::quant {
 
 inline constexpr int kPrefillColumns = 128;  // rows of the step in a block
-inline constexpr int kPrefillCluster = 2;
 inline constexpr int kPrefillGroups = 8;     // row groups of a block and sub-tile: one a warp
 inline constexpr int kPrefillThreads = 384;  // a warpgroup that fetches, two that multiply
 inline constexpr int kActRowBytes = 2 * kFragmentCols;
@@ -50,9 +46,9 @@ __host__ __device__ inline PrefillActs prefill_acts(const MatmulParams& p, int n
 
 // How a launch cuts the work.
 struct PrefillPlan {
-  int clusters_of[kMatmulMaxParts];  // clusters that share a part's row groups
-  int n_tiles;                       // clusters of work
-  int n_columns;                     // blocks of 128 rows of the step
+  int blocks_of[kMatmulMaxParts];  // that share a part's row groups
+  int n_tiles;                     // pieces of work
+  int n_columns;                   // blocks of 128 rows of the step
   int n_weight_stages, n_act_stages;
 };
 
@@ -90,14 +86,14 @@ struct PrefillTile {
 };
 
 __device__ inline PrefillTile prefill_tile(const MatmulParams& p, const PrefillPlan& plan,
-                                           int n_sub, int index, int rank) {
+                                           int n_sub, int index) {
   PrefillTile tile{};
   tile.col = index % plan.n_columns * kPrefillColumns;
-  int cluster = index / plan.n_columns;
+  int block = index / plan.n_columns;
   if (p.bundle == 1) {
-    while (cluster >= plan.clusters_of[tile.part]) cluster -= plan.clusters_of[tile.part++];
+    while (block >= plan.blocks_of[tile.part]) block -= plan.blocks_of[tile.part++];
   }
-  tile.group = (cluster * kPrefillCluster + rank) * groups_of_block(p, n_sub);
+  tile.group = block * groups_of_block(p, n_sub);
   return tile;
 }
 
@@ -116,12 +112,12 @@ __device__ inline int prefill_group(const MatmulParams& p, const PrefillTile& ti
 // past the end repeats the last one; what it gives is dropped.
 template <int kSub>
 __device__ inline void fetch_weights(const MatmulParams& p, const PrefillPlan& plan,
-                                     const PrefillShared& shared, int first, int stride, int rank) {
+                                     const PrefillShared& shared) {
   const int lane = threadIdx.x % 32;
   RingPlace at;
   at.parity = 1;
-  for (int index = first; index < plan.n_tiles; index += stride) {
-    const PrefillTile tile = prefill_tile(p, plan, kSub, index, rank);
+  for (int index = blockIdx.x; index < plan.n_tiles; index += gridDim.x) {
+    const PrefillTile tile = prefill_tile(p, plan, kSub, index);
     int group;
     const MatmulPart& part =
         p.parts[prefill_group(p, tile, lane / kPrefillGroups % kSub, lane % kPrefillGroups, group)];
@@ -151,29 +147,25 @@ __device__ inline int n_act_stages_of(const MatmulPart& part) {
   return part.n_tiles * (part.tile_cols / kFragmentCols) * (part.type == DType::bf16 ? 2 : 1);
 }
 
-// A thread that fetches this block's half of the activations, for both blocks of the cluster.
+// A thread that fetches the activations.
 __device__ inline void fetch_acts(const MatmulParams& p, const PrefillPlan& plan,
-                                  const PrefillShared& shared, int n_sub, int first, int stride,
-                                  int rank) {
+                                  const PrefillShared& shared, int n_sub) {
   const PrefillActs acts = prefill_acts(p, p.n_rows);
-  constexpr int kBytes = kActStageBytes / kPrefillCluster;
   RingPlace at;
   at.parity = 1;
-  for (int index = first; index < plan.n_tiles; index += stride) {
-    const PrefillTile tile = prefill_tile(p, plan, n_sub, index, rank);
+  for (int index = blockIdx.x; index < plan.n_tiles; index += gridDim.x) {
+    const PrefillTile tile = prefill_tile(p, plan, n_sub, index);
     const MatmulPart& part = p.parts[tile.part];
     const int64_t form = part.type == DType::bf16  ? acts.bf16
                          : part.type == DType::f16 ? acts.f16
                                                    : acts.codes;
-    const std::byte* from =
-        p.acts + form + static_cast<int64_t>(tile.col) * kActRowBytes + rank * kBytes;
+    const std::byte* from = p.acts + form + static_cast<int64_t>(tile.col) * kActRowBytes;
     const int n = n_act_stages_of(part);
     for (int k = 0; k < n; ++k, from += static_cast<int64_t>(acts.n_rows) * kActRowBytes) {
       const uint32_t full = shared.act_full + 8 * at.stage;
       cuda::mbarrier_wait(shared.act_empty + 8 * at.stage, at.parity);
       cuda::mbarrier_arrive_expect(full, kActStageBytes);
-      cuda::bulk_copy_to_all(shared.acts + at.stage * kActStageBytes + rank * kBytes, from, kBytes,
-                             full, (1 << kPrefillCluster) - 1);
+      cuda::bulk_copy(shared.acts + at.stage * kActStageBytes, from, kActStageBytes, full);
       at.next(plan.n_act_stages);
     }
   }
@@ -201,15 +193,17 @@ __device__ __forceinline__ void multiply_64(float (&acc)[64], const uint32_t (&a
   }
 }
 
-// Registers of 64 columns of a tile of any type but bf16.
+// Registers of 64 columns of a tile of any type but bf16. (clang-format 14 cannot read attributes
+// of lambdas.)
+// clang-format off
 __device__ __forceinline__ void load_any_fragments(uint32_t (&a)[16], DType type,
                                                    const std::byte* tile, int part, int lane) {
-  visit_mma_format(
-      type, [&](auto constant) __attribute__((always_inline)) {
-        constexpr DType kType = decltype(constant)::value;
-        if constexpr (kType != DType::bf16) load_fragments<kType>(a, tile, part, lane);
-      });
+  visit_mma_format(type, [&](auto constant) __attribute__((always_inline)) {
+    constexpr DType kType = decltype(constant)::value;
+    if constexpr (kType != DType::bf16) load_fragments<kType>(a, tile, part, lane);
+  });
 }
+// clang-format on
 
 // All of K for this warp's row groups. Registers of a step are made while the step before runs.
 // One loop for all types but bf16: a loop for each would be ten times the code, and the compiler
@@ -245,9 +239,7 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[kSub][64], PrefillWar
   };
   const auto release_acts = [&] {
     for (int piece = 0; piece < kPieces; ++piece) {
-      if (w.lane < kPrefillCluster) {
-        cuda::mbarrier_arrive_at(shared.act_empty + 8 * w.acts_done.stage, w.lane);
-      }
+      if (w.lane == 0) cuda::mbarrier_arrive(shared.act_empty + 8 * w.acts_done.stage);
       w.acts_done.next(plan.n_act_stages);
     }
   };
@@ -360,9 +352,7 @@ __device__ __forceinline__ void finish_tile(const float (&acc)[kSub][64], const 
   }
 }
 
-template <int kSub>
-__device__ inline PrefillShared prefill_shared(const MatmulParams& p, const PrefillPlan& plan,
-                                               std::byte* base) {
+__device__ inline PrefillShared prefill_shared(const PrefillPlan& plan, std::byte* base) {
   PrefillShared s{};
   s.weight_full = cuda::shared_offset(base + kPrefillRingBytes);
   s.weight_empty = s.weight_full + 8 * kPrefillMaxStages;
@@ -375,7 +365,7 @@ __device__ inline PrefillShared prefill_shared(const MatmulParams& p, const Pref
       cuda::mbarrier_init(s.weight_full + 8 * i, 1);
       cuda::mbarrier_init(s.weight_empty + 8 * i, kPrefillGroups);
       cuda::mbarrier_init(s.act_full + 8 * i, 1);
-      cuda::mbarrier_init(s.act_empty + 8 * i, kPrefillGroups * kPrefillCluster);
+      cuda::mbarrier_init(s.act_empty + 8 * i, kPrefillGroups);
     }
     cuda::mbarrier_init_fence();
   }
@@ -385,29 +375,25 @@ __device__ inline PrefillShared prefill_shared(const MatmulParams& p, const Pref
 template <int kSub, class Op>
 __device__ __forceinline__ void prefill_block(const MatmulParams& p, const PrefillPlan& plan,
                                               const Op& op, std::byte* base) {
-  const PrefillShared shared = prefill_shared<kSub>(p, plan, base);
-  cuda::cluster_sync();
-  const int rank = static_cast<int>(cuda::cluster_rank());
-  const int first = static_cast<int>(blockIdx.x) / kPrefillCluster;
-  const int stride = static_cast<int>(gridDim.x) / kPrefillCluster;
+  const PrefillShared shared = prefill_shared(plan, base);
+  __syncthreads();
   // By a shuffle, so that the compiler knows it for one value a warp.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   cuda::pdl_launch_dependents();
   if (warp < 4) {
     cuda::give_registers<24>();
     if (warp == 0) {
-      fetch_weights<kSub>(p, plan, shared, first, stride, rank);
+      fetch_weights<kSub>(p, plan, shared);
     } else if (threadIdx.x == 32) {
       cuda::pdl_wait();
-      fetch_acts(p, plan, shared, kSub, first, stride, rank);
+      fetch_acts(p, plan, shared, kSub);
     }
-    __syncwarp();
   } else {
     cuda::take_registers<240>();
     cuda::pdl_wait();
     PrefillWarp own{warp - 4, static_cast<int>(threadIdx.x % 32), {}, {}, {}};
-    for (int index = first; index < plan.n_tiles; index += stride) {
-      const PrefillTile tile = prefill_tile(p, plan, kSub, index, rank);
+    for (int index = blockIdx.x; index < plan.n_tiles; index += gridDim.x) {
+      const PrefillTile tile = prefill_tile(p, plan, kSub, index);
       const MatmulPart& part = p.parts[tile.part];
       const auto run = [&](auto is_bf16) __attribute__((always_inline)) {
         float acc[kSub][64];
@@ -421,11 +407,9 @@ __device__ __forceinline__ void prefill_block(const MatmulParams& p, const Prefi
       }
     }
   }
-  cuda::cluster_sync();  // the other block may still write here and arrive at barriers here
 }
 
-// One block on a multiprocessor, in clusters of two. Op as in matmul_kernel.cuh; unit_done is not
-// called.
+// One block on a multiprocessor. Op as in matmul_kernel.cuh; unit_done is not called.
 template <int kSub, class Op>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     matmul_prefill_kernel(const __grid_constant__ MatmulParams p,

@@ -34,11 +34,11 @@ inline bool takes_prefill(const quant::MatmulParams& p) {
 
 inline quant::PrefillPlan prefill_plan(const quant::MatmulParams& p, int n_sub) {
   quant::PrefillPlan plan{};
-  const int groups = quant::groups_of_block(p, n_sub) * quant::kPrefillCluster;
+  const int groups = quant::groups_of_block(p, n_sub);
   plan.n_columns = (p.n_rows + quant::kPrefillColumns - 1) / quant::kPrefillColumns;
   for (int part = 0; part < (p.bundle > 1 ? 1 : p.n_parts); ++part) {
-    plan.clusters_of[part] = (p.parts[part].n_groups + groups - 1) / groups;
-    plan.n_tiles += plan.clusters_of[part] * plan.n_columns;
+    plan.blocks_of[part] = (p.parts[part].n_groups + groups - 1) / groups;
+    plan.n_tiles += plan.blocks_of[part] * plan.n_columns;
   }
   // Two stages of weights at least, then five of activations, then as many as are of use.
   constexpr int kBytes = quant::kPrefillRingBytes;
@@ -52,10 +52,10 @@ inline quant::PrefillPlan prefill_plan(const quant::MatmulParams& p, int n_sub) 
 
 // Sub-tiles of a block: two read the activations half as often; one leaves fewer multiprocessors
 // idle where the matrix is small.
-inline int prefill_sub_tiles(const quant::MatmulParams& p, int n_clusters) {
+inline int prefill_sub_tiles(const quant::MatmulParams& p, int n_sms) {
   if (p.bundle > 1) return 2;
   const auto rounds = [&](int n_sub) {
-    return (prefill_plan(p, n_sub).n_tiles + n_clusters - 1) / n_clusters * n_sub;
+    return (prefill_plan(p, n_sub).n_tiles + n_sms - 1) / n_sms * n_sub;
   };
   return rounds(1) < rounds(2) ? 1 : 2;
 }
@@ -64,37 +64,29 @@ inline int prefill_sub_tiles(const quant::MatmulParams& p, int n_clusters) {
 void make_prefill_acts(const quant::MatmulParams& p, void* stream);
 
 template <int kSub, class Op>
-void launch_prefill_sub(const quant::MatmulParams& p, const Op& op, int n_clusters, void* stream) {
+void launch_prefill_sub(const quant::MatmulParams& p, const Op& op, int n_sms, void* stream) {
   const auto kernel = quant::matmul_prefill_kernel<kSub, Op>;
   const quant::PrefillPlan plan = prefill_plan(p, kSub);
   constexpr int kShared = quant::kPrefillSharedBytes;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = quant::kPrefillCluster;
-  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(static_cast<unsigned>(std::min(plan.n_tiles, n_clusters) * quant::kPrefillCluster));
-  config.blockDim = dim3(quant::kPrefillThreads);
-  config.dynamicSmemBytes = kShared;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  check(cudaLaunchKernelEx(&config, kernel, p, plan, op));
+  launch(kernel, dim3(static_cast<unsigned>(std::min(plan.n_tiles, n_sms))),
+         dim3(quant::kPrefillThreads), kShared, stream, p, plan, op);
 }
 
-// p.acts is scratch of prefill_acts(p, p.n_rows).bytes.
+// p.acts is scratch of prefill_acts(p, p.n_rows).bytes. Op as in matmul_kernel.cuh; it may name
+// another for many rows.
 template <class Op>
 void launch_prefill(const quant::MatmulParams& p, const Op& op, void* stream) {
-  make_prefill_acts(p, stream);
-  const int n_clusters = device_attribute(cudaDevAttrMultiProcessorCount) / quant::kPrefillCluster;
-  if (prefill_sub_tiles(p, n_clusters) == 1) {
-    launch_prefill_sub<1>(p, op, n_clusters, stream);
+  if constexpr (requires { op.of_many_rows(); }) {
+    launch_prefill(p, op.of_many_rows(), stream);
   } else {
-    launch_prefill_sub<2>(p, op, n_clusters, stream);
+    make_prefill_acts(p, stream);
+    const int n_sms = device_attribute(cudaDevAttrMultiProcessorCount);
+    if (prefill_sub_tiles(p, n_sms) == 1) {
+      launch_prefill_sub<1>(p, op, n_sms, stream);
+    } else {
+      launch_prefill_sub<2>(p, op, n_sms, stream);
+    }
   }
 }
 
