@@ -10,7 +10,7 @@ namespace fathom {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-constexpr int64_t kMaxRowsPerLaunch = 2048;
+constexpr int64_t kMaxRowsPerLaunch = 2048;  // for which there are counters
 
 struct FinishHeads {
   static constexpr bool kWholeBlock = true;  // a head has many rows to finish
@@ -149,8 +149,14 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   float* values = workspace.take<float>(s.max_rows * kv_dim);
   Workspace counters = ctx.counters;
   const int n_heads = s.n_heads + 2 * s.n_kv_heads;
-  for (int64_t first = 0; first < step.n_rows; first += kMaxRowsPerLaunch) {
-    const int n = static_cast<int>(std::min(kMaxRowsPerLaunch, step.n_rows - first));
+  const auto product = [&](int64_t first, int64_t n) {
+    return cuda::matmul_params({&s.q, &s.k, &s.v}, 1, n, args.x + first * s.d_model, s.norm,
+                               s.rms_eps);
+  };
+  const bool counts = !cuda::takes_prefill(product(0, step.n_rows));
+  const int64_t most_rows = counts ? kMaxRowsPerLaunch : step.n_rows;
+  for (int64_t first = 0; first < step.n_rows; first += most_rows) {
+    const int n = static_cast<int>(std::min(most_rows, step.n_rows - first));
     FinishHeads op{};
     op.head_dim = s.head_dim;
     op.rope_dim = s.rope_dim;
@@ -178,10 +184,10 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
     op.max_pages = step.max_pages;
     op.rope = args.rope + first * s.rope_dim;
     const int n_columns = (n + op.rows_per_block - 1) / op.rows_per_block;
-    op.counters = Workspace(counters).take<unsigned>(int64_t{n_heads} * n_columns);
-    cuda::launch_matmul(cuda::matmul_params({&s.q, &s.k, &s.v}, 1, n, args.x + first * s.d_model,
-                                            s.norm, s.rms_eps),
-                        acts, op, ctx.stream.handle);
+    if (counts) {
+      op.counters = Workspace(counters).take<unsigned>(int64_t{n_heads} * n_columns);
+    }
+    cuda::launch_matmul(product(first, n), acts, op, ctx.stream.handle);
   }
 }
 

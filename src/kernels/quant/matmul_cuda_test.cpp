@@ -11,17 +11,14 @@
 #include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
 #include "kernels/norm_head/norm_head.hpp"
 #include "kernels/out_proj_residual/out_proj_residual.hpp"
-#include "kernels/quant/mma_pack.hpp"
 #include "tests/support/cuda_fixture.hpp"
-#include "tests/support/op_cases.hpp"
+#include "tests/support/cuda_matrix.hpp"
 
 namespace fathom {
 namespace {
 
 using namespace test;
 
-constexpr DType kTypes[] = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
-                            DType::q4_k, DType::q5_k, DType::q6_k, DType::f16,  DType::bf16};
 constexpr float kEps = 1e-5f;
 constexpr int kManyRows = 32;  // Hopper has other kernels for more
 
@@ -49,22 +46,6 @@ std::vector<float> as_seen(DType type, const std::vector<float>& rows) {
   }
   return out;
 }
-
-// A random matrix, in file layout for the reference and in tiles on the device.
-struct CudaMatrix {
-  CudaMatrix(DType type, int64_t rows, int64_t cols, uint64_t seed)
-      : file(quant::random_weights(type, rows, cols, seed)),
-        tiles(quant::plan_mma_matrix(type, rows, cols)),
-        packed(static_cast<size_t>(tiles.packed_bytes)) {
-    const int64_t n_groups = (rows + 15) / 16;
-    quant::pack_mma_groups(op_pool(1), tiles, file.data(), 0, n_groups, packed.data());
-    reference = tiles;
-    reference.data = file.data();
-  }
-  std::vector<std::byte> file;
-  PackedMatrix tiles, reference;
-  std::vector<std::byte> packed;
-};
 
 class CudaMatmul : public CudaTestWithParam<DType> {
  protected:
@@ -225,7 +206,7 @@ TEST_P(CudaMatmul, NonFiniteActivationsShow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, CudaMatmul, testing::ValuesIn(kTypes),
+INSTANTIATE_TEST_SUITE_P(Formats, CudaMatmul, testing::ValuesIn(kCudaMatrixTypes),
                          [](const auto& test) { return std::string(dtype_info(test.param).name); });
 
 }  // namespace
