@@ -16,7 +16,10 @@
 // Scales follow; rows g and g + 8 side by side, since a lane needs both:
 //   one scale     [8 g][8 blocks][2 rows] f16
 //   scale, min    [8 g][8 blocks][d of 2 rows, m of 2 rows] f16
-//   Q4_K, Q5_K    [8 g][2 rows] d, dmin, 12 bytes as in the file
+//   Q4_K, Q5_K    [8 g] d of 2 rows, dmin of 2 rows; [8 g][4 pairs] a word: byte 2*row + (block %
+//   2)
+//                 is the scale, and the high bits of the min above it; [8 g][4 pairs] 16 bits: the
+//                 low bits of the four mins, those of bytes 0, 2, 1, 3 from the lowest bit on
 //   Q6_K          [8 g][16 groups of 16 columns][2 rows] int8, then [8 g][2 rows] f16
 // 16-bit floats: [8 steps of 16 columns][32 lanes][4 registers], register r of mma.m16n8k16:
 //   row g + 8*(r % 2), columns 8*(r / 2) + 2t, + 1
@@ -189,21 +192,11 @@ struct MmaPairScales {
 
 template <class Format>
 FATHOM_HD inline MmaPairScales load_mma_pair_scales(const std::byte* tile, int g, int pair) {
-  MmaPairScales out{};
-  for (int row = 0; row < 2; ++row) {
-    const Words4 w = load_as<Words4>(tile + Format::kCodeBytes + (g * 2 + row) * 16);
-    out.d.x[row] = static_cast<uint16_t>(w.x[0]);
-    out.d.x[2 + row] = static_cast<uint16_t>(w.x[0] >> 16);
-    const int shift = 16 * (pair % 2);
-    uint32_t scales = w.x[1] >> shift & 0x3f3fu, mins = w.x[2] >> shift & 0x3f3fu;
-    if (pair >= 2) {
-      scales = (w.x[3] >> shift & 0x0f0fu) | (w.x[1] >> shift >> 2 & 0x3030u);
-      mins = (w.x[3] >> shift >> 4 & 0x0f0fu) | (w.x[2] >> shift >> 2 & 0x3030u);
-    }
-    out.scales |= scales << 16 * row;
-    out.mins |= mins << 16 * row;
-  }
-  return out;
+  const std::byte* at = tile + Format::kCodeBytes;
+  const uint32_t word = load_as<uint32_t>(at + 64 + (g * 4 + pair) * 4);
+  const uint32_t low = load_as<uint16_t>(at + 192 + (g * 4 + pair) * 2);
+  return {load_as<Halves4>(at + g * 8), word & 0x3f3f3f3fu,
+          ((low | low << 12) & 0x0f0f0f0fu) | (word >> 2 & 0x30303030u)};
 }
 
 template <class Format>
@@ -221,20 +214,13 @@ FATHOM_HD inline MmaScales load_mma_scales(const std::byte* tile, int g, int blo
       out.m[row] = h.x[2 + row];
     }
   } else if constexpr (Format::kKind == MmaKind::affine_k) {
+    const MmaPairScales pair = load_mma_pair_scales<Format>(tile, g, block / 2);
     for (int row = 0; row < 2; ++row) {
-      const Words4 w = load_as<Words4>(at + (g * 2 + row) * 16);
-      out.d[row] = static_cast<uint16_t>(w.x[0]);
-      out.m[row] = static_cast<uint16_t>(w.x[0] >> 16);
-      const int shift = 8 * (block % 4);
-      if (block < 4) {  // unpack_scale_min_k4 (tensor/quant_blocks.hpp) on whole words
-        out.scale[row] = static_cast<uint8_t>(w.x[1] >> shift & 63);
-        out.min[row] = static_cast<uint8_t>(w.x[2] >> shift & 63);
-      } else {
-        out.scale[row] =
-            static_cast<uint8_t>((w.x[3] >> shift & 15) | (w.x[1] >> (shift + 6) & 3) << 4);
-        out.min[row] =
-            static_cast<uint8_t>((w.x[3] >> (shift + 4) & 15) | (w.x[2] >> (shift + 6) & 3) << 4);
-      }
+      const int shift = 8 * (2 * row + block % 2);
+      out.d[row] = pair.d.x[row];
+      out.m[row] = pair.d.x[2 + row];
+      out.scale[row] = static_cast<uint8_t>(pair.scales >> shift);
+      out.min[row] = static_cast<uint8_t>(pair.mins >> shift);
     }
   } else if constexpr (Format::kKind == MmaKind::two_scale) {
     const uint32_t s = load_as<uint32_t>(at + g * 32 + block * 4);

@@ -3,6 +3,9 @@
 // programmatic dependence are empty: there a kernel starts when the one before it has ended.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 namespace fathom::cuda {
 
 // Products of warpgroups, register counts by warpgroup: code for sm_90a alone.
@@ -25,6 +28,88 @@ __device__ __forceinline__ void pdl_launch_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+// In shared memory. Of copies: counts what is still missing of one stage of a warp's ring.
+using Barrier = uint64_t;
+
+__device__ __forceinline__ uint32_t shared_address(const void* of) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(of));
+}
+
+// By the lane 0 that will copy; the other lanes see it after __syncwarp().
+__device__ __forceinline__ void copy_barrier_init(Barrier* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+  asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(shared_address(barrier)) : "memory");
+#endif
+}
+
+// A barrier in shared memory that n_arrivals warps pass by warp_arrive().
+__device__ __forceinline__ void warp_barrier_init(Barrier* barrier, int n_arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(n_arrivals)
+               : "memory");
+}
+// What the warp wrote before is seen by whoever waits for the barrier.
+__device__ __forceinline__ void warp_arrive(Barrier* barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) {
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
+                     shared_address(barrier))
+                 : "memory");
+  }
+}
+
+// The warp copies `bytes` (a multiple of 16) to shared memory in the background: one bulk copy, or
+// 16 bytes a lane and turn below sm_90. All lanes have read what stood there before.
+__device__ __forceinline__ void warp_copy(std::byte* to, const std::byte* from, int bytes,
+                                          Barrier* barrier) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (lane == 0) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+  }
+#else
+  for (int at = lane * 16; at < bytes; at += 32 * 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + at)),
+                 "l"(from + at)
+                 : "memory");
+  }
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+#endif
+}
+
+// Until the copies of the stage are there, or all warps have arrived; parity: 0 for the barrier's
+// first use, 1 for its second, 0 for the third.
+__device__ __forceinline__ void barrier_wait(Barrier* barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (!done) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
+        "p; }"
+        : "=r"(done)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+#else
+    asm volatile(
+        "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+#endif
+  }
 }
 
 }  // namespace fathom::cuda

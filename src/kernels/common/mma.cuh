@@ -52,13 +52,4 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Named barriers of a block: `arrive` counts this warp in and goes on, `sync` waits for all of
-// n_threads. Ids 1 to 15; 0 is __syncthreads.
-__device__ __forceinline__ void barrier_arrive(int id, int n_threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
-}
-__device__ __forceinline__ void barrier_sync(int id, int n_threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
-}
-
 }  // namespace fathom::cuda

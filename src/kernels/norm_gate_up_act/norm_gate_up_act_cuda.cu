@@ -18,7 +18,6 @@ struct FastSiluTimes {
 };
 
 struct SiluTimes {
-  static constexpr bool kWholeBlock = false;
   float* h;  // [n_rows, d_ff]
   int d_ff;
   __device__ void operator()(int, int row, int col, const float* sums) const {

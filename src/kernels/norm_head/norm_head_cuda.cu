@@ -7,7 +7,6 @@ namespace fathom {
 namespace {
 
 struct StoreLogits {
-  static constexpr bool kWholeBlock = false;
   float* logits;  // [n_out, vocab_size]
   int64_t vocab_size;
   __device__ void operator()(int, int row, int col, const float* sums) const {

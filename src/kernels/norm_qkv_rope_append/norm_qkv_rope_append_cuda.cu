@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The product leaves raw q, k and v; the block that finishes the last row group of a head norms and
-// rotates the head and stores it. One counter a head (and 8 to 32 rows of the step) finds it.
+// The product leaves raw q, k and v; then heads are normed, rotated and stored. For few rows of the
+// step the warp that finishes the last row group of a head does that (one counter a head finds it),
+// so that the op is one launch; for more, a second kernel with a warp for each row and head.
 #include "base/check.hpp"
 #include "kernels/common/kv_store.cuh"
 #include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"
@@ -10,63 +11,58 @@ namespace fathom {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-constexpr int64_t kMaxRowsPerLaunch = 2048;  // for which there are counters
+constexpr int kFinishWarps = 8;  // of a block of the second kernel
 
 struct FinishHeads {
-  static constexpr bool kWholeBlock = true;  // a head has many rows to finish
-  int head_dim, rope_dim, n_rows, rows_per_block;
+  static constexpr int kScratchBytes = kMaxHeadDim * 4;
+  int head_dim, rope_dim, n_rows;
   bool interleaved;
   float eps;
   const float *bias[3], *norm[3];
   float* raw[3];  // q (the output), k, v: [n_rows, heads * head_dim]
   int dim[3];     // heads * head_dim
-  int first_head[3], n_groups[3];
+  int n_heads[3];
   KvLayerView kv;
   const int32_t *pos, *slot, *page_table;
   int max_pages;
   const float* rope;   // [n_rows, rope_dim]
-  unsigned* counters;  // [heads of q, k and v][gridDim.y], zero between launches
+  unsigned* counters;  // [heads of q, k and v], zero between launches
 
   __device__ void operator()(int part, int row, int col, const float* sums) const {
     const float x = bias[part] ? sums[0] + __ldg(bias[part] + row) : sums[0];
     raw[part][static_cast<int64_t>(col) * dim[part] + row] = x;
   }
 
-  __device__ void unit_done(int unit) const {
-    int part = 0, group = unit;
-    while (group >= n_groups[part]) group -= n_groups[part++];
-    const int head = group * quant::kMmaRows / head_dim;
-    __shared__ bool last;
+  // The part to which a head of all three belongs, and its head there.
+  __device__ int part_of_head(int& head) const {
+    int part = 0;
+    while (head >= n_heads[part]) head -= n_heads[part++];
+    return part;
+  }
+
+  __device__ void unit_done(int unit, std::byte* scratch) const {
+    const int groups_per_head = head_dim / quant::kMmaRows;
+    int head = unit / groups_per_head;
+    unsigned n_done = 0;
     __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      unsigned& counter = counters[(first_head[part] + head) * gridDim.y + blockIdx.y];
-      last = atomicAdd(&counter, 1u) + 1 == static_cast<unsigned>(head_dim / quant::kMmaRows);
-      if (last) counter = 0;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      n_done = atomicAdd(counters + head, 1u) + 1;
+      if (n_done == static_cast<unsigned>(groups_per_head)) counters[head] = 0;
     }
-    __syncthreads();
-    if (last) {
-      __threadfence();
-      finish(part, head);
-    }
-    __syncthreads();  // `last` is written again by the next unit
-  }
-
-  __device__ void finish(int part, int head) const {
-    __shared__ float heads[quant::kMatmulWarps][kMaxHeadDim];
-    const int begin = static_cast<int>(blockIdx.y) * rows_per_block;
-    const int end = min(begin + rows_per_block, n_rows);
-    for (int row = begin + static_cast<int>(threadIdx.x) / 32; row < end;
-         row += quant::kMatmulWarps) {
-      finish_row(part, head, row, heads[threadIdx.x / 32]);
+    if (__shfl_sync(0xffffffffu, n_done, 0) != static_cast<unsigned>(groups_per_head)) return;
+    __threadfence();
+    const int part = part_of_head(head);
+    for (int row = 0; row < n_rows; ++row) {
+      finish(part, head, row, reinterpret_cast<float*>(scratch));
     }
   }
 
-  // One head of one row of the step, by a warp; x: shared memory of the warp.
-  __device__ void finish_row(int part, int head, int row, float* x) const {
+  // One head of a row, by a warp; x: room for the head.
+  __device__ void finish(int part, int head, int row, float* x) const {
     const int lane = threadIdx.x % 32;
-    float squares = 0.0f;
     float* of = raw[part] + static_cast<int64_t>(row) * dim[part] + head * head_dim;
+    float squares = 0.0f;
     for (int i = lane; i < head_dim; i += 32) {
       x[i] = __ldcg(of + i);  // other blocks wrote it: not from a stale line of this one's L1
       squares = __fmaf_rn(x[i], x[i], squares);
@@ -91,9 +87,6 @@ struct FinishHeads {
     __syncwarp();
   }
 
-  // All heads of all rows, after a product of many rows: a launch of its own.
-  void finish_all(void* stream) const;
-
   __device__ void rotate(int row, float* x) const {
     const float* angles = rope + static_cast<int64_t>(row) * rope_dim;
     const int half = rope_dim / 2;
@@ -108,25 +101,17 @@ struct FinishHeads {
   }
 };
 
-constexpr int kFinishWarps = 8;
-
-// A warp for a head of a row of the step: grid {heads of q, k and v, rows}.
-__global__ void __launch_bounds__(32 * kFinishWarps) finish_heads_kernel(const FinishHeads op) {
+// A warp for each row of the step (x) and head (y).
+__global__ void __launch_bounds__(32 * kFinishWarps)
+    finish_heads_kernel(const __grid_constant__ FinishHeads op) {
   __shared__ float heads[kFinishWarps][kMaxHeadDim];
-  cuda::pdl_wait();
   cuda::pdl_launch_dependents();
+  cuda::pdl_wait();
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int row = static_cast<int>(blockIdx.y) * kFinishWarps + warp;
-  int part = 2, head = static_cast<int>(blockIdx.x);
-  while (head < op.first_head[part]) --part;
-  if (row < op.n_rows) op.finish_row(part, head - op.first_head[part], row, heads[warp]);
-}
-
-void FinishHeads::finish_all(void* stream) const {
-  const int n_heads = first_head[2] + dim[2] / head_dim;
-  const dim3 grid(static_cast<unsigned>(n_heads),
-                  static_cast<unsigned>((n_rows + kFinishWarps - 1) / kFinishWarps));
-  cuda::launch(finish_heads_kernel, grid, dim3(32 * kFinishWarps), 0, stream, *this);
+  const int row = static_cast<int>(blockIdx.x) * kFinishWarps + warp;
+  int head = static_cast<int>(blockIdx.y);
+  const int part = op.part_of_head(head);
+  if (row < op.n_rows) op.finish(part, head, row, heads[warp]);
 }
 
 }  // namespace
@@ -142,52 +127,44 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   const StepState& step = *args.step;
   FATHOM_CHECK(s.head_dim % quant::kMmaRows == 0 && s.head_dim <= kMaxHeadDim,
                "head_dim must be a multiple of 16, at most 256");
-  const int q_dim = s.n_heads * s.head_dim, kv_dim = s.n_kv_heads * s.head_dim;
+  const int64_t kv_dim = int64_t{s.n_kv_heads} * s.head_dim;
   Workspace workspace = ctx.workspace;
   auto* acts = workspace.take<std::byte>(cuda::matmul_acts_bytes({&s.q, &s.k, &s.v}, s.max_rows));
   float* keys = workspace.take<float>(s.max_rows * kv_dim);
   float* values = workspace.take<float>(s.max_rows * kv_dim);
   Workspace counters = ctx.counters;
+  const int n_rows = static_cast<int>(step.n_rows);
+  FinishHeads op{};
+  op.head_dim = s.head_dim;
+  op.rope_dim = s.rope_dim;
+  op.n_rows = n_rows;
+  op.interleaved = s.pairs == RopePairs::interleaved;
+  op.eps = s.rms_eps;
+  const float* biases[3] = {s.q_bias, s.k_bias, s.v_bias};
+  const float* norms[3] = {s.q_norm, s.k_norm, nullptr};
+  float* raw[3] = {args.q_out, keys, values};
+  for (int part = 0; part < 3; ++part) {
+    op.bias[part] = biases[part];
+    op.norm[part] = norms[part];
+    op.raw[part] = raw[part];
+    op.n_heads[part] = part == 0 ? s.n_heads : s.n_kv_heads;
+    op.dim[part] = op.n_heads[part] * s.head_dim;
+  }
+  op.kv = s.kv;
+  op.pos = step.pos;
+  op.slot = step.slot;
+  op.page_table = step.page_table;
+  op.max_pages = step.max_pages;
+  op.rope = args.rope;
   const int n_heads = s.n_heads + 2 * s.n_kv_heads;
-  const auto product = [&](int64_t first, int64_t n) {
-    return cuda::matmul_params({&s.q, &s.k, &s.v}, 1, n, args.x + first * s.d_model, s.norm,
-                               s.rms_eps);
-  };
-  const bool counts = !cuda::takes_prefill(product(0, step.n_rows));
-  const int64_t most_rows = counts ? kMaxRowsPerLaunch : step.n_rows;
-  for (int64_t first = 0; first < step.n_rows; first += most_rows) {
-    const int n = static_cast<int>(std::min(most_rows, step.n_rows - first));
-    FinishHeads op{};
-    op.head_dim = s.head_dim;
-    op.rope_dim = s.rope_dim;
-    op.n_rows = n;
-    op.rows_per_block = cuda::matmul_columns(n);
-    op.interleaved = s.pairs == RopePairs::interleaved;
-    op.eps = s.rms_eps;
-    const float* biases[3] = {s.q_bias, s.k_bias, s.v_bias};
-    const float* norms[3] = {s.q_norm, s.k_norm, nullptr};
-    float* raw[3] = {args.q_out + first * q_dim, keys, values};
-    const int dims[3] = {q_dim, kv_dim, kv_dim};
-    const int first_heads[3] = {0, s.n_heads, s.n_heads + s.n_kv_heads};
-    for (int part = 0; part < 3; ++part) {
-      op.bias[part] = biases[part];
-      op.norm[part] = norms[part];
-      op.raw[part] = raw[part];
-      op.dim[part] = dims[part];
-      op.first_head[part] = first_heads[part];
-      op.n_groups[part] = dims[part] / quant::kMmaRows;
-    }
-    op.kv = s.kv;
-    op.pos = step.pos + first;
-    op.slot = step.slot + first;
-    op.page_table = step.page_table;
-    op.max_pages = step.max_pages;
-    op.rope = args.rope + first * s.rope_dim;
-    const int n_columns = (n + op.rows_per_block - 1) / op.rows_per_block;
-    if (counts) {
-      op.counters = Workspace(counters).take<unsigned>(int64_t{n_heads} * n_columns);
-    }
-    cuda::launch_matmul(product(first, n), acts, op, ctx.stream.handle);
+  op.counters = counters.take<unsigned>(n_heads);
+  const quant::MatmulParams p =
+      cuda::matmul_params({&s.q, &s.k, &s.v}, 1, n_rows, args.x, s.norm, s.rms_eps);
+  cuda::launch_matmul(p, acts, op, ctx.stream.handle);
+  if (cuda::matmul_columns(p) > quant::kUnitDoneColumns) {
+    const dim3 grid(static_cast<unsigned>((n_rows + kFinishWarps - 1) / kFinishWarps),
+                    static_cast<unsigned>(n_heads));
+    cuda::launch(finish_heads_kernel, grid, dim3(32 * kFinishWarps), 0, ctx.stream.handle, op);
   }
 }
 

@@ -6,18 +6,23 @@ namespace fathom::cuda {
 namespace {
 
 // A block of threads for each row.
-__global__ void __launch_bounds__(quant::kMatmulThreads) matmul_acts_kernel(quant::MatmulParams p) {
-  __shared__ float shared[quant::kMatmulWarps];
-  pdl_wait();
+__global__ void __launch_bounds__(quant::kActThreads)
+    matmul_acts_kernel(const __grid_constant__ quant::MatmulParams p) {
+  __shared__ float shared[quant::kActWarps];
   pdl_launch_dependents();
-  const int row = static_cast<int>(blockIdx.x);
-  quant::make_acts(p, row, p.acts, row, p.n_rows, shared);
+  pdl_wait();
+  const int row = static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / 32;
+  const quant::ActRow act = quant::act_row(p, row, shared);
+  for (int at = warp * quant::kMatmulActCols; at < quant::padded_cols(p);
+       at += quant::kActWarps * quant::kMatmulActCols) {
+    quant::make_acts(p, act, at, p.acts, row, p.n_rows);
+  }
 }
 
 }  // namespace
 
 void make_matmul_acts(const quant::MatmulParams& p, void* stream) {
-  launch(matmul_acts_kernel, dim3(static_cast<unsigned>(p.n_rows)), dim3(quant::kMatmulThreads), 0,
+  launch(matmul_acts_kernel, dim3(static_cast<unsigned>(p.n_rows)), dim3(quant::kActThreads), 0,
          stream, p);
 }
 

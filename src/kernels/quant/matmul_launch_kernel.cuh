@@ -16,7 +16,6 @@ namespace fathom::cuda {
 
 // More bytes of activations than this are made once for all blocks.
 inline constexpr int64_t kOwnActsBytes = int64_t{40} << 10;
-inline constexpr int kMostColumns = 32;  // rows of the step in one block
 
 inline quant::MatmulPart matmul_part(const PackedMatrix& w) {
   quant::MatmulPart part{};
@@ -80,53 +79,55 @@ inline int64_t matmul_acts_bytes(std::initializer_list<const PackedMatrix*> matr
 void make_matmul_acts(const quant::MatmulParams& p, void* stream);
 
 template <int kColumns, bool kOwnActs, class Op>
-void launch_matmul_columns(const quant::MatmulParams& p, const Op& op, void* stream) {
+void launch_matmul_columns(quant::MatmulParams p, const Op& op, void* stream) {
   const auto kernel = quant::matmul_kernel<kColumns, kOwnActs, Op>;
+  p.n_teams = quant::matmul_warps(kColumns) / p.n_lanes;
+  if constexpr (kColumns <= quant::kUnitDoneColumns && quant::HasUnitDone<Op>) {
+    p.scratch_bytes = Op::kScratchBytes;
+  }
+  p.n_stages = quant::kMatmulMaxStages;
+  while (p.n_stages > 2 && quant::matmul_shared(p, kColumns).bytes > quant::kMatmulSharedBytes) {
+    --p.n_stages;
+  }
   const size_t shared = static_cast<size_t>(quant::matmul_shared(p, kColumns).bytes);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(shared)));
-  int n_sms = 0, blocks_per_sm = 0;
+  int n_sms = 0;
   check(cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, 0));
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, quant::kMatmulThreads,
-                                                      shared));
   const int n_columns = (p.n_rows + kColumns - 1) / kColumns;
-  const int resident = std::max(1, n_sms * blocks_per_sm);
-  const dim3 grid(static_cast<unsigned>(std::min(p.n_units, resident)),
+  const int n_blocks = (p.n_units + p.n_teams - 1) / p.n_teams;
+  const dim3 grid(static_cast<unsigned>(std::min(n_blocks, n_sms)),
                   static_cast<unsigned>(n_columns));
-  launch(kernel, grid, dim3(quant::kMatmulThreads), shared, stream, p, op);
+  launch(kernel, grid, dim3(32 * quant::matmul_warps(kColumns)), shared, stream, p, op);
 }
 
-// The rows of the step that one block takes.
-inline int matmul_columns(int n_rows) { return n_rows <= 8 ? 8 : n_rows <= 16 ? 16 : kMostColumns; }
+// The rows of the step that one block takes. Up to 4 each block makes its own activations.
+inline int matmul_columns(const quant::MatmulParams& p) {
+  if (p.n_rows <= 4 && quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes) {
+    return p.n_rows == 1 ? 1 : 4;
+  }
+  return p.n_rows <= 8 ? 8 : p.n_rows <= 16 ? 16 : 32;
+}
 
 // `acts` is scratch of matmul_acts_bytes.
 template <class Op>
 void launch_matmul(quant::MatmulParams p, std::byte* acts, const Op& op, void* stream) {
   if (takes_prefill(p)) {
     p.acts = acts;
-    launch_prefill(p, op, stream);
-    if constexpr (Op::kWholeBlock) op.finish_all(stream);
-    return;
+    return launch_prefill(p, op, stream);
   }
-  if (p.n_rows <= 4 && quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes) {
-    launch_matmul_columns<4, true>(p, op, stream);
-    return;
-  }
+  const int columns = matmul_columns(p);
+  if (columns == 1) return launch_matmul_columns<1, true>(p, op, stream);
+  if (columns == 4) return launch_matmul_columns<4, true>(p, op, stream);
   p.acts = acts;
   make_matmul_acts(p, stream);
-  switch (matmul_columns(p.n_rows)) {
-    case 8:
-      return launch_matmul_columns<8, false>(p, op, stream);
-    case 16:
-      return launch_matmul_columns<16, false>(p, op, stream);
-    default:
-      return launch_matmul_columns<kMostColumns, false>(p, op, stream);
-  }
+  if (columns == 8) return launch_matmul_columns<8, false>(p, op, stream);
+  if (columns == 16) return launch_matmul_columns<16, false>(p, op, stream);
+  return launch_matmul_columns<32, false>(p, op, stream);
 }
 
 // x[col][row] += sum, then the bias.
 struct AddToResidual {
-  static constexpr bool kWholeBlock = false;
   float* x;           // [n_rows, rows]
   const float* bias;  // [rows] or null
   int rows;

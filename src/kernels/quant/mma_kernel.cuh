@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product of one tile (mma_tile.hpp) with the activations of kColumns rows of a step, added to
 // a warp's sums. Integers are exact; floats fold block after block, the same at every row count:
-//   symmetric  acc += (d d_a) * sum(q q_a)
-//   affine     then acc += m * (d_a sum(q_a))
+//   symmetric  p += (d d_a) * sum(q q_a)
+//   affine     then p += m * (d_a sum(q_a))
 //   two_scale  the halves' integer sums weighted by their scales first
+// where p is the sum of a pair of blocks; a tile adds (p0 + p1) + (p2 + p3).
 // A lane keeps rows g and g + 8 (g = lane / 4). Up to four rows of the step stand in the even
-// columns of the product, so that a lane keeps one of them and not two.
+// columns of the product, so that a lane keeps one of them and not two. One row alone stands there
+// as eight columns, one a block of the tile: of the product of block b only column b is kept, and
+// lane t of the four that share rows turns pair t into floats, not all four every pair.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -47,10 +50,10 @@ struct MmaCols {
 
 template <int kColumns>
 struct MmaShape {
-  static_assert(kColumns == 4 || kColumns % 8 == 0);
-  static constexpr int kSets = kColumns == 4 ? 1 : kColumns / 8;  // products side by side
-  static constexpr int kPerLane = kColumns == 4 ? 1 : 2;          // columns of a lane and set
-  static constexpr int kStep = kColumns == 4 ? 2 : 1;             // from column to column
+  static_assert(kColumns == 1 || kColumns == 4 || kColumns % 8 == 0);
+  static constexpr int kSets = kColumns < 8 ? 1 : kColumns / 8;  // products side by side
+  static constexpr int kPerLane = kColumns < 8 ? 1 : 2;          // columns of a lane and set
+  static constexpr int kStep = kColumns < 8 ? 2 : 1;             // from column to column
 
   // The first column that a lane keeps of a set, and the one whose codes it feeds.
   __device__ static int kept(int set, int lane) { return 8 * set + lane % 4 * kPerLane; }
@@ -65,30 +68,44 @@ __device__ __forceinline__ float half_bits(uint16_t bits) {
   return __half2float(__ushort_as_half(bits));
 }
 
-// A lane's two scales (rows g and g + 8) and mins of one block, in f32.
+// A lane's two scales (rows g and g + 8) and mins of one block, in f32. Those of an odd block whose
+// codes are too large are as many times too small.
 struct RowScales {
   float d[2], m[2];
   int half[2][2];
 };
 
+// Those of both blocks of a pair.
 template <class Format>
-__device__ __forceinline__ RowScales row_scales(const std::byte* tile, int g, int block) {
-  const MmaScales s = load_mma_scales<Format>(tile, g, block);
-  RowScales out;
-  for (int row = 0; row < 2; ++row) {
-    out.d[row] = half_bits(s.d[row]);
-    if constexpr (Format::kKind == MmaKind::affine) out.m[row] = half_bits(s.m[row]);
-    if constexpr (Format::kKind == MmaKind::affine_k) {
-      out.d[row] = __fmul_rn(out.d[row], static_cast<float>(static_cast<int>(s.scale[row])));
-      out.m[row] =
-          -__fmul_rn(half_bits(s.m[row]), static_cast<float>(static_cast<int>(s.min[row])));
+__device__ __forceinline__ void pair_scales(const std::byte* tile, int g, int pair,
+                                            RowScales (&out)[2]) {
+  if constexpr (Format::kKind == MmaKind::affine_k) {
+    const MmaPairScales s = load_mma_pair_scales<Format>(tile, g, pair);
+    for (int row = 0; row < 2; ++row) {
+      const float d = half_bits(s.d.x[row]), m = half_bits(s.d.x[2 + row]);
+      for (int odd = 0; odd < 2; ++odd) {
+        const int shift = 8 * (2 * row + odd);
+        out[odd].d[row] = __fmul_rn(d, static_cast<float>(s.scales >> shift & 255u));
+        out[odd].m[row] = -__fmul_rn(m, static_cast<float>(s.mins >> shift & 255u));
+      }
     }
-    if constexpr (Format::kKind == MmaKind::two_scale) {
-      out.half[0][row] = s.half[0][row];
-      out.half[1][row] = s.half[1][row];
+  } else {
+    for (int odd = 0; odd < 2; ++odd) {
+      const MmaScales s = load_mma_scales<Format>(tile, g, 2 * pair + odd);
+      for (int row = 0; row < 2; ++row) {
+        out[odd].d[row] = half_bits(s.d[row]);
+        if constexpr (Format::kKind == MmaKind::affine) out[odd].m[row] = half_bits(s.m[row]);
+        if constexpr (Format::kKind == MmaKind::two_scale) {
+          out[odd].half[0][row] = s.half[0][row];
+          out[odd].half[1][row] = s.half[1][row];
+        }
+      }
     }
   }
-  return out;
+  constexpr int kSecond = MmaCodes<Format::kBits>::kSecondScale;
+  if constexpr (kSecond != 1) {
+    for (float& d : out[1].d) d *= 1.0f / kSecond;
+  }
 }
 
 // Adding an integer below 2^22 to this float's bits adds it to the float.
@@ -97,64 +114,64 @@ __device__ __forceinline__ float of_magic(int bits) {
   return __fsub_rn(__int_as_float(bits), 12582912.0f);
 }
 
-// The integer sums of one block, weighted by the halves' scales.
-template <class Format, int kPerLane>
-__device__ __forceinline__ void two_scale_sums(int (&sum)[4], const uint32_t (&a)[4],
-                                               const RowScales& s, const Words2& b,
-                                               const ActInfo (&info)[kPerLane]) {
-  int start_lower[4], start_upper[4], lower[4], upper[4];
-  for (int i = 0; i < 4; ++i) {
-    start_lower[i] = Format::kOffset * info[i % kPerLane].minus_lower;
-    start_upper[i] = Format::kOffset * info[i % kPerLane].minus_upper;
+// What a block's integer sums begin with, for one column: the codes' offset, and kMagicBits where
+// the sum becomes a float that way. kScale: how many times too large the codes are.
+template <class Format, int kScale>
+__device__ __forceinline__ int start_of_sum(const ActInfo& info) {
+  int start = kMagicBits;
+  if constexpr (Format::kOffset != 0) {
+    start += kScale * Format::kOffset * (info.minus_lower + info.minus_upper);
   }
-  cuda::mma_k16(lower, a[0], a[1], b.x[0], start_lower);
-  cuda::mma_k16(upper, a[2], a[3], b.x[1], start_upper);
-  for (int i = 0; i < 4; ++i) {
-    sum[i] = s.half[0][i / 2] * lower[i] + s.half[1][i / 2] * upper[i];
-  }
+  return start;
 }
 
-// The integer sums of one block, on top of kMagicBits. kScale: how many times too large its codes
-// are.
-template <class Format, int kScale, int kPerLane>
-__device__ __forceinline__ void one_scale_sums(int (&sum)[4], const uint32_t (&a)[4],
-                                               const Words2& b, const ActInfo (&info)[kPerLane]) {
-  int start[4];
-  for (int i = 0; i < 4; ++i) {
-    start[i] = kMagicBits;
-    if constexpr (Format::kOffset != 0) {
-      start[i] += kScale * Format::kOffset *
-                  (info[i % kPerLane].minus_lower + info[i % kPerLane].minus_upper);
+// A block's product; of formats with two scales the halves' sums.
+template <class Format>
+struct BlockSums {
+  static constexpr bool kTwo = Format::kKind == MmaKind::two_scale;
+  int of[kTwo ? 2 : 1][4];
+
+  __device__ __forceinline__ void multiply(const uint32_t (&a)[4], const Words2& b,
+                                           const int (&start)[kTwo ? 2 : 1][4]) {
+    if constexpr (kTwo) {
+      cuda::mma_k16(of[0], a[0], a[1], b.x[0], start[0]);
+      cuda::mma_k16(of[1], a[2], a[3], b.x[1], start[1]);
+    } else {
+      constexpr auto kSign = Format::kBits == 8 ? cuda::CodeSign::both : cuda::CodeSign::plus;
+      cuda::mma_k32<kSign>(of[0], a, b.x[0], b.x[1], start[0]);
     }
   }
-  constexpr auto kSign = Format::kBits == 8 ? cuda::CodeSign::both : cuda::CodeSign::plus;
-  cuda::mma_k32<kSign>(sum, a, b.x[0], b.x[1], start);
-}
 
-// One block against one set; s.d is as many times too small as the codes are too large.
-template <class Format, int kScale, int kPerLane>
-__device__ __forceinline__ void fold_block(float (&acc)[2][kPerLane], const uint32_t (&a)[4],
-                                           const RowScales& s, const Words2& b,
-                                           const ActInfo (&info)[kPerLane]) {
-  constexpr bool kTwo = Format::kKind == MmaKind::two_scale;
-  int sum[4];
-  if constexpr (kTwo) {
-    two_scale_sums<Format, kPerLane>(sum, a, s, b, info);
-  } else {
-    one_scale_sums<Format, kScale, kPerLane>(sum, a, b, info);
-  }
-  for (int row = 0; row < 2; ++row) {
-    for (int col = 0; col < kPerLane; ++col) {
-      float& to = acc[row][col];
-      const int bits = sum[2 * row + col];
-      const float value = kTwo ? __int2float_rn(bits) : of_magic(bits);
-      to = __fmaf_rn(__fmul_rn(s.d[row], info[col].d), value, to);
-      if constexpr (Format::kKind == MmaKind::affine || Format::kKind == MmaKind::affine_k) {
-        to = __fmaf_rn(s.m[row], info[col].d_sum, to);
+  // What `start` holds in the places of a column.
+  template <int kScale>
+  __device__ __forceinline__ static void start_column(int (&start)[kTwo ? 2 : 1][4], int col,
+                                                      const ActInfo& info) {
+    for (int row = 0; row < 2; ++row) {
+      if constexpr (kTwo) {
+        start[0][2 * row + col] = Format::kOffset * info.minus_lower;
+        start[1][2 * row + col] = Format::kOffset * info.minus_upper;
+      } else {
+        start[0][2 * row + col] = start_of_sum<Format, kScale>(info);
       }
     }
   }
-}
+
+  // Adds one row and column of the block to `to`.
+  __device__ __forceinline__ void fold(float& to, int row, int col, const RowScales& s,
+                                       const ActInfo& info) const {
+    float value;
+    if constexpr (kTwo) {
+      value = __int2float_rn(s.half[0][row] * of[0][2 * row + col] +
+                             s.half[1][row] * of[1][2 * row + col]);
+    } else {
+      value = of_magic(of[0][2 * row + col]);
+    }
+    to = __fmaf_rn(__fmul_rn(s.d[row], info.d), value, to);
+    if constexpr (Format::kKind == MmaKind::affine || Format::kKind == MmaKind::affine_k) {
+      to = __fmaf_rn(s.m[row], info.d_sum, to);
+    }
+  }
+};
 
 // The scales of a pair's blocks. Those of Q4_K and Q5_K cost many operations to take apart: lane t
 // of the four that share rows does so for pair t, once a tile, and hands them on.
@@ -164,23 +181,21 @@ struct PairScales {
 
   __device__ __forceinline__ PairScales(const std::byte* tile, int lane) {
     if constexpr (Format::kKind == MmaKind::affine_k) {
-      const int pair = lane % 4;
-      own[0] = row_scales<Format>(tile, lane / 4, 2 * pair);
-      own[1] = row_scales<Format>(tile, lane / 4, 2 * pair + 1);
+      pair_scales<Format>(tile, lane / 4, lane % 4, own);
     }
   }
-  __device__ __forceinline__ RowScales of(const std::byte* tile, int lane, int pair,
-                                          int odd) const {
+  __device__ __forceinline__ void of(const std::byte* tile, int lane, int pair,
+                                     RowScales (&out)[2]) const {
     if constexpr (Format::kKind != MmaKind::affine_k) {
-      return row_scales<Format>(tile, lane / 4, 2 * pair + odd);
+      pair_scales<Format>(tile, lane / 4, pair, out);
     } else {
-      RowScales out;
       const int owner = (lane & ~3) | pair;
-      for (int row = 0; row < 2; ++row) {
-        out.d[row] = __shfl_sync(0xffffffffu, own[odd].d[row], owner);
-        out.m[row] = __shfl_sync(0xffffffffu, own[odd].m[row], owner);
+      for (int odd = 0; odd < 2; ++odd) {
+        for (int row = 0; row < 2; ++row) {
+          out[odd].d[row] = __shfl_sync(0xffffffffu, own[odd].d[row], owner);
+          out[odd].m[row] = __shfl_sync(0xffffffffu, own[odd].m[row], owner);
+        }
       }
-      return out;
     }
   }
 };
@@ -190,6 +205,7 @@ template <class Format, int kColumns>
 __device__ __forceinline__ void fold_codes(MmaSums<kColumns>& acc, const std::byte* tile,
                                            const MmaActs& acts, const MmaCols& cols, int block0) {
   using Shape = MmaShape<kColumns>;
+  using Sums = BlockSums<Format>;
   const int lane = threadIdx.x % 32, t = lane % 4;
   const PairScales<Format> scales(tile, lane);
   const std::byte* codes[Shape::kSets];
@@ -203,33 +219,103 @@ __device__ __forceinline__ void fold_codes(MmaSums<kColumns>& acc, const std::by
       info[set][i] = acts.info + at + min(Shape::kept(set, lane) + i, cols.n - 1);
     }
   }
-#pragma unroll 1  // unrolled, ten formats take nvcc minutes
+  MmaSums<kColumns> half = {};  // p0 + p1, then all four
+#pragma unroll 1                // unrolled, ten formats take nvcc minutes
+  for (int pair = 0; pair < kMmaTileBlocks / 2; pair += 2) {
+    MmaSums<kColumns> sums[2] = {};
+#pragma unroll
+    for (int second = 0; second < 2; ++second) {
+      uint32_t a[2][4];
+      MmaCodes<Format::kBits>::load(tile, pair + second, lane, a);
+      RowScales s[2];
+      scales.of(tile, lane, pair + second, s);
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        constexpr int kSecond = MmaCodes<Format::kBits>::kSecondScale;
+#pragma unroll
+        for (int set = 0; set < Shape::kSets; ++set) {
+          const Words2 b = load_as<Words2>(codes[set]);
+          int start[Sums::kTwo ? 2 : 1][4];
+          ActInfo of[Shape::kPerLane];
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const int col = i % Shape::kPerLane;
+            if (i < Shape::kPerLane) of[col] = *info[set][col];
+            if (odd == 0) {
+              Sums::template start_column<1>(start, i, of[col]);
+            } else {
+              Sums::template start_column<kSecond>(start, i, of[col]);
+            }
+          }
+          Sums product;
+          product.multiply(a[odd], b, start);
+#pragma unroll
+          for (int i = 0; i < 2 * Shape::kPerLane; ++i) {
+            const int row = i / Shape::kPerLane, col = i % Shape::kPerLane;
+            product.fold(sums[second][set][row][col], row, col, s[odd], of[col]);
+          }
+          codes[set] += acts.n_cols * kMmaBlock;
+#pragma unroll
+          for (int i = 0; i < Shape::kPerLane; ++i) info[set][i] += acts.n_cols;
+        }
+      }
+    }
+#pragma unroll
+    for (int set = 0; set < Shape::kSets; ++set) {
+#pragma unroll
+      for (int i = 0; i < 2 * Shape::kPerLane; ++i) {
+        const int row = i / Shape::kPerLane, col = i % Shape::kPerLane;
+        half[set][row][col] += sums[0][set][row][col] + sums[1][set][row][col];
+      }
+    }
+  }
+#pragma unroll
+  for (int set = 0; set < Shape::kSets; ++set) {
+#pragma unroll
+    for (int i = 0; i < 2 * Shape::kPerLane; ++i) {
+      acc[set][i / Shape::kPerLane][i % Shape::kPerLane] +=
+          half[set][i / Shape::kPerLane][i % Shape::kPerLane];
+    }
+  }
+}
+
+// The same of one row, whose codes and scales stand in shared memory without others between.
+template <class Format>
+__device__ __forceinline__ void fold_codes_of_one(MmaSums<1>& acc, const std::byte* tile,
+                                                  const MmaActs& acts, int block0) {
+  using Sums = BlockSums<Format>;
+  const int lane = threadIdx.x % 32, t = lane % 4;
+  const Words2 b = load_as<Words2>(acts.codes + (block0 + lane / 4) * kMmaBlock + t * 8);
+  const ActInfo info[2] = {acts.info[block0 + 2 * t], acts.info[block0 + 2 * t + 1]};
+  RowScales s[2];
+  pair_scales<Format>(tile, lane / 4, t, s);
+  int start[Sums::kTwo ? 2 : 1][4];
+  Sums::template start_column<1>(start, 0, info[0]);
+  Sums::template start_column<MmaCodes<Format::kBits>::kSecondScale>(start, 1, info[1]);
+  Sums own;  // column 0: of block 2t, column 1: of block 2t + 1
+#pragma unroll
   for (int pair = 0; pair < kMmaTileBlocks / 2; ++pair) {
     uint32_t a[2][4];
     MmaCodes<Format::kBits>::load(tile, pair, lane, a);
+    Sums products[2];
+    products[0].multiply(a[0], b, start);
+    products[1].multiply(a[1], b, start);
 #pragma unroll
-    for (int odd = 0; odd < 2; ++odd) {
-      constexpr int kSecond = MmaCodes<Format::kBits>::kSecondScale;
-      RowScales s = scales.of(tile, lane, pair, odd);
-      if (odd == 1 && kSecond != 1) {
-        for (float& d : s.d) d *= 1.0f / kSecond;
-      }
+    for (int half = 0; half < (Sums::kTwo ? 2 : 1); ++half) {
 #pragma unroll
-      for (int set = 0; set < Shape::kSets; ++set) {
-        const Words2 b = load_as<Words2>(codes[set]);
-        ActInfo of[Shape::kPerLane];
-#pragma unroll
-        for (int i = 0; i < Shape::kPerLane; ++i) of[i] = *info[set][i];
-        if (odd == 0) {
-          fold_block<Format, 1, Shape::kPerLane>(acc[set], a[0], s, b, of);
-        } else {
-          fold_block<Format, kSecond, Shape::kPerLane>(acc[set], a[1], s, b, of);
-        }
-        codes[set] += acts.n_cols * kMmaBlock;
-#pragma unroll
-        for (int i = 0; i < Shape::kPerLane; ++i) info[set][i] += acts.n_cols;
+      for (int i = 0; i < 4; ++i) {
+        own.of[half][i] = pair == 0 || t == pair ? products[i % 2].of[half][i] : own.of[half][i];
       }
     }
+  }
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    float sum = 0.0f;
+    own.fold(sum, row, 0, s[0], info[0]);
+    own.fold(sum, row, 1, s[1], info[1]);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    acc[0][row][0] += sum;
   }
 }
 
@@ -246,10 +332,9 @@ __device__ __forceinline__ void fold_floats(MmaSums<kColumns>& acc, const std::b
     const Words4 w = load_as<Words4>(tile + (step * 32 + lane) * 16);
 #pragma unroll
     for (int set = 0; set < Shape::kSets; ++set) {
-      const std::byte* from =
-          values + (at + static_cast<int64_t>(step) * acts.n_cols +
-                    min(Shape::fed(set, lane), cols.n - 1)) *
-                       kMmaStepBytes;
+      const std::byte* from = values + (at + static_cast<int64_t>(step) * acts.n_cols +
+                                        min(Shape::fed(set, lane), cols.n - 1)) *
+                                           kMmaStepBytes;
       const Words2 high = load_as<Words2>(from);
       const Words2 low = load_as<Words2>(from + kMmaStepBytes / 2);
       float d[4] = {};
@@ -279,6 +364,8 @@ __device__ __forceinline__ void fold_tile(MmaSums<kColumns>& acc, const std::byt
   using Format = MmaFormat<type>;
   if constexpr (Format::kKind == MmaKind::real) {
     fold_floats<type, kColumns>(acc, tile, acts, cols, tile_col / 16);
+  } else if constexpr (kColumns == 1) {
+    fold_codes_of_one<Format>(acc, tile, acts, tile_col / kMmaBlock);
   } else {
     fold_codes<Format, kColumns>(acc, tile, acts, cols, tile_col / kMmaBlock);
   }

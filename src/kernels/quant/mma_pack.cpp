@@ -106,13 +106,19 @@ void put_block(const Row& row, int block, const BlockQ8_0& from) {
   put_scale<MmaFormat<DType::q8_0>>(row, block, from.d);
 }
 
-// The header of a Q4_K or Q5_K block stays as it is in the file.
+// Scales and mins of a Q4_K or Q5_K block, taken apart into the words of four pairs.
 template <class Format, class Block>
 void put_k_header(const Row& row, const Block& from) {
-  std::byte* to = row.tile + Format::kCodeBytes + (row.g * 2 + row.second) * 16;
-  std::memcpy(to, &from.d, 2);
-  std::memcpy(to + 2, &from.dmin, 2);
-  std::memcpy(to + 4, from.scales, 12);
+  row.put16(Format::kCodeBytes + row.g * 8 + 2 * row.second, from.d);
+  row.put16(Format::kCodeBytes + row.g * 8 + 4 + 2 * row.second, from.dmin);
+  auto* bytes = reinterpret_cast<uint8_t*>(row.tile) + Format::kCodeBytes;
+  for (int block = 0; block < 8; ++block) {
+    uint8_t scale = 0, min = 0;
+    unpack_scale_min_k4(block, from.scales, scale, min);
+    const int at = row.g * 4 + block / 2, odd = block % 2;
+    bytes[64 + at * 4 + 2 * row.second + odd] = static_cast<uint8_t>(scale | min >> 4 << 6);
+    bytes[192 + at * 2 + odd] |= static_cast<uint8_t>((min & 15) << (4 * row.second));
+  }
 }
 
 // Blocks of 256 values: a whole tile row.
@@ -223,17 +229,15 @@ const TypeRow& row_of(DType type) {
 
 int64_t mma_tile_bytes(DType type) {
   int64_t bytes = 0;
-  visit_mma_format(type, [&](auto constant) {
-    bytes = MmaFormat<decltype(constant)::value>::kTileBytes;
-  });
+  visit_mma_format(
+      type, [&](auto constant) { bytes = MmaFormat<decltype(constant)::value>::kTileBytes; });
   return bytes;
 }
 
 int64_t mma_tiles_per_group(DType type, int64_t cols) {
   int64_t tile_cols = 1;
-  visit_mma_format(type, [&](auto constant) {
-    tile_cols = MmaFormat<decltype(constant)::value>::kTileCols;
-  });
+  visit_mma_format(
+      type, [&](auto constant) { tile_cols = MmaFormat<decltype(constant)::value>::kTileCols; });
   return ceil_div(cols, tile_cols);
 }
 
