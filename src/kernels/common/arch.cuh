@@ -62,28 +62,35 @@ __device__ __forceinline__ void warp_arrive(Barrier* barrier) {
   }
 }
 
-// The warp copies `bytes` (a multiple of 16) to shared memory in the background: one bulk copy, or
-// 16 bytes a lane and turn below sm_90. All lanes have read what stood there before.
-__device__ __forceinline__ void warp_copy(std::byte* to, const std::byte* from, int bytes,
-                                          Barrier* barrier) {
+// The warp copies `bytes` (a multiple of 16) from each of `from` to shared memory in the
+// background, one behind the other: bulk copies, or 16 bytes a lane and turn below sm_90. All lanes
+// have read what stood there before.
+template <int n>
+__device__ __forceinline__ void warp_copy(std::byte* to, const std::byte* const (&from)[n],
+                                          int bytes, Barrier* barrier) {
   const int lane = static_cast<int>(threadIdx.x % 32);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (lane == 0) {
     asm volatile(
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-        "r"(bytes)
+        "r"(n * bytes)
         : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(barrier))
-        : "memory");
+    for (int i = 0; i < n; ++i) {
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+          "[%3];" ::"r"(shared_address(to + i * bytes)),
+          "l"(from[i]), "r"(bytes), "r"(shared_address(barrier))
+          : "memory");
+    }
   }
 #else
-  for (int at = lane * 16; at < bytes; at += 32 * 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + at)),
-                 "l"(from + at)
-                 : "memory");
+  for (int i = 0; i < n; ++i) {
+    for (int at = lane * 16; at < bytes; at += 32 * 16) {
+      asm volatile(
+          "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + i * bytes + at)),
+          "l"(from[i] + at)
+          : "memory");
+    }
   }
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier))
                : "memory");

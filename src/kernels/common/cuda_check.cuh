@@ -21,13 +21,10 @@ void check_launch(const char* kernel, std::source_location where = std::source_l
 inline void ignore(cudaError_t) noexcept {}
 
 // Launches a kernel that may start while the one before it in the stream still runs; it reads what
-// earlier kernels wrote after pdl_wait() only. All kernels ask for the same division of an SM's
-// memory, the most shared memory: two that ask for different ones cannot stand on it together.
+// earlier kernels wrote after pdl_wait() only.
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
             Args&&... args) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared));
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

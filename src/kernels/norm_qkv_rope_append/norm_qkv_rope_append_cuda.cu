@@ -40,22 +40,29 @@ struct FinishHeads {
     return part;
   }
 
-  __device__ void unit_done(int unit, std::byte* scratch) const {
-    const int groups_per_head = head_dim / quant::kMmaRows;
-    int head = unit / groups_per_head;
-    unsigned n_done = 0;
+  __device__ void units_done(int group, int n, std::byte* scratch) const {
+    const int per_head = head_dim / quant::kMmaRows;
     __threadfence();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      n_done = atomicAdd(counters + head, 1u) + 1;
-      if (n_done == static_cast<unsigned>(groups_per_head)) counters[head] = 0;
+    while (n > 0) {
+      const int of_head = min(n, per_head - group % per_head);
+      groups_done(group / per_head, of_head, per_head, reinterpret_cast<float*>(scratch));
+      group += of_head;
+      n -= of_head;
     }
-    if (__shfl_sync(0xffffffffu, n_done, 0) != static_cast<unsigned>(groups_per_head)) return;
+  }
+
+  // n row groups of a head are stored: finishes it after the last of them.
+  __device__ void groups_done(int head, int n, int n_all, float* x) const {
+    int n_done = 0;
+    if (threadIdx.x % 32 == 0) {
+      n_done = static_cast<int>(atomicAdd(counters + head, static_cast<unsigned>(n))) + n;
+      if (n_done == n_all) counters[head] = 0;
+    }
+    if (__shfl_sync(0xffffffffu, n_done, 0) != n_all) return;
     __threadfence();
     const int part = part_of_head(head);
-    for (int row = 0; row < n_rows; ++row) {
-      finish(part, head, row, reinterpret_cast<float*>(scratch));
-    }
+    for (int row = 0; row < n_rows; ++row) finish(part, head, row, x);
   }
 
   // One head of a row, by a warp; x: room for the head.
@@ -161,7 +168,7 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   const quant::MatmulParams p =
       cuda::matmul_params({&s.q, &s.k, &s.v}, 1, n_rows, args.x, s.norm, s.rms_eps);
   cuda::launch_matmul(p, acts, op, ctx.stream.handle);
-  if (cuda::matmul_columns(p) > quant::kUnitDoneColumns) {
+  if (cuda::matmul_columns(p) > quant::kUnitsDoneColumns) {
     const dim3 grid(static_cast<unsigned>((n_rows + kFinishWarps - 1) / kFinishWarps),
                     static_cast<unsigned>(n_heads));
     cuda::launch(finish_heads_kernel, grid, dim3(32 * kFinishWarps), 0, ctx.stream.handle, op);

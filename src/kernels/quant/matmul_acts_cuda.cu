@@ -10,13 +10,10 @@ __global__ void __launch_bounds__(quant::kActThreads)
     matmul_acts_kernel(const __grid_constant__ quant::MatmulParams p) {
   __shared__ float shared[quant::kActWarps];
   pdl_launch_dependents();
+  const quant::ActMaker maker(p);
   pdl_wait();
-  const int row = static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / 32;
-  const quant::ActRow act = quant::act_row(p, row, shared);
-  for (int at = warp * quant::kMatmulActCols; at < quant::padded_cols(p);
-       at += quant::kActWarps * quant::kMatmulActCols) {
-    quant::make_acts(p, act, at, p.acts, row, p.n_rows);
-  }
+  const int row = static_cast<int>(blockIdx.x);
+  maker.make(row, p.acts, row, p.n_rows, shared);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of packed weights with the rows of a step, and what becomes of them:
+// Products of packed weights with several rows of a step (matmul_one_kernel.cuh: with one), and
+// what becomes of them:
 //   out[row] = W act(in[row]),  act = quantise(rms_norm(in) * norm) or quantise(in)
 // A unit is one row group of each matrix of a bundle (gate and up go together, others alone). The
 // warps of a block form teams; the teams of the grid take units in turn. Of every row group the
@@ -7,10 +8,7 @@
 // added in warp order. So the bits of a result depend on its row of weights and its activations
 // alone.
 // Each warp streams its tiles through a ring of its own in shared memory; the ring is filled before
-// pdl_wait(), since weights depend on nothing. A block of one column takes half of an SM's
-// registers and shared memory, so that the next kernel's blocks stand beside it with full rings
-// when it ends: the stream of weights does not stop between kernels. The warps of a team add the
-// sums of a unit in turn (few columns), while the others go on with the next.
+// pdl_wait(), since weights depend on nothing.
 #pragma once
 
 #include <type_traits>
@@ -20,12 +18,11 @@
 
 namespace fathom::quant {
 
-inline constexpr int kMatmulMaxLanes = 8;
-inline constexpr int kActWarps =
-    16;  // of every block that makes activations: the norm's sum has one order
+inline constexpr int kMatmulMaxLanes = 7;
+inline constexpr int kActWarps = 8;  // of every block: the norm's sum has one order
 inline constexpr int kActThreads = 32 * kActWarps;
 inline constexpr int kMatmulMaxStages = 8;
-inline constexpr int kMatmulSharedBytes = 112 << 10;  // of a block: half an SM's, less 1 KB each
+inline constexpr int kMatmulSharedBytes = 112 << 10;  // of a block: half an SM's, less 1 KB
 inline constexpr int kMatmulActCols = 256;            // activations that a warp makes at a time
 inline constexpr int kMatmulMaxParts = 3;
 
@@ -44,7 +41,7 @@ struct MatmulParams {
   int n_units;
   int n_lanes;        // warps of a team: they share a row group
   int n_teams;        // of a block
-  int scratch_bytes;  // of a team, for the op
+  int scratch_bytes;  // of a warp, for the op
   int n_stages;       // of a warp's ring
   int stage_bytes;    // the largest tile
   int cols;           // a multiple of 32
@@ -95,34 +92,60 @@ __device__ inline float block_sum(float x, float* shared) {
   return total;
 }
 
-// Four of the 32 values of a block: lane j of the block's eight holds values 4j .. 4j + 3. Codes
-// with their scale as the CPU makes them (kernels/common/elementwise_simd.hpp); a value that is not
-// finite makes the block NaN. All lanes of the warp take part, those of blocks outside with
-// stores = false.
-__device__ inline void store_act_block(float4 x, bool stores, std::byte* codes, ActInfo* info) {
+// Eight of the 32 values of a block: lane j of its four holds values 4j .. 4j + 3 and
+// 16 + 4j .. 16 + 4j + 3.
+struct ActPiece {
+  float4 lower, upper;
+};
+
+// The lane's piece of the kMatmulActCols columns from `first` on; zeros beyond the last column.
+__device__ __forceinline__ ActPiece load_piece(const float* row, int first, int cols) {
+  const int lane = threadIdx.x % 32;
+  const int at = first + lane / 4 * kMmaBlock + lane % 4 * 4;
+  if (at >= cols) return {};
+  return {*reinterpret_cast<const float4*>(row + at),
+          *reinterpret_cast<const float4*>(row + at + 16)};
+}
+
+template <class Fn>
+__device__ __forceinline__ float4 map4(float4 a, float4 b, Fn fn) {
+  return {fn(a.x, b.x), fn(a.y, b.y), fn(a.z, b.z), fn(a.w, b.w)};
+}
+
+// Codes with their scale as the CPU makes them (kernels/common/elementwise_simd.hpp); a value that
+// is not finite makes the block NaN. By whole warps; `codes` and `info` are the block's.
+__device__ inline void store_codes(const ActPiece& x, std::byte* codes, ActInfo* info) {
   constexpr uint32_t kAll = 0xffffffffu, kMagnitude = 0x7fffffffu;
-  const int j = threadIdx.x % 8;
-  uint32_t bits = max(max(__float_as_uint(x.x) & kMagnitude, __float_as_uint(x.y) & kMagnitude),
-                      max(__float_as_uint(x.z) & kMagnitude, __float_as_uint(x.w) & kMagnitude));
-  for (int distance = 1; distance < 8; distance *= 2) {
-    bits = max(bits, __shfl_xor_sync(kAll, bits, distance));
-  }
+  const auto magnitude = [](float v) { return __float_as_uint(v) & kMagnitude; };
+  const auto largest_of = [&](float4 v) {
+    return max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w)));
+  };
+  uint32_t bits = max(largest_of(x.lower), largest_of(x.upper));
+  bits = max(bits, __shfl_xor_sync(kAll, bits, 1));
+  bits = max(bits, __shfl_xor_sync(kAll, bits, 2));
   const float largest = __uint_as_float(bits);  // as integers, NaN stands above infinity
   const bool finite = largest <= 3.402823466e38f;
   const float inverse = finite && largest > 0.0f ? __fdiv_rn(127.0f, largest) : 0.0f;
-  const auto code = [&](float v) {
-    return static_cast<uint32_t>(finite ? __float2int_rn(__fmul_rn(v, inverse)) : 0) & 255u;
+  const auto code = [&](float v) {  // the code is the lowest byte of the float
+    return __float_as_uint(__fadd_rn(__fmul_rn(v, inverse), 12582912.0f));
   };
-  const uint32_t word = code(x.x) | code(x.y) << 8 | code(x.z) << 16 | code(x.w) << 24;
-  int half = __dp4a(static_cast<int>(word), 0x01010101, 0);  // of values 0..15, or 16..31
-  half += __shfl_xor_sync(kAll, half, 1);
-  half += __shfl_xor_sync(kAll, half, 2);
-  const int other = __shfl_xor_sync(kAll, half, 4);
-  if (!stores) return;
-  *reinterpret_cast<uint32_t*>(codes + mma_act_byte(4 * j)) = word;
+  const auto codes_of = [&](float4 v) {
+    const uint32_t first = __byte_perm(code(v.x), code(v.y), 0x0040);
+    const uint32_t second = __byte_perm(code(v.z), code(v.w), 0x0040);
+    return finite ? __byte_perm(first, second, 0x5410) : 0u;
+  };
+  const Words2 words{{codes_of(x.lower), codes_of(x.upper)}};
+  // Both halves' sums in one integer.
+  int sums = __dp4a(static_cast<int>(words.x[0]), 0x01010101, 0) +
+             __dp4a(static_cast<int>(words.x[1]), 0x01010101, 0) * 65536;
+  sums += __shfl_xor_sync(kAll, sums, 1);
+  sums += __shfl_xor_sync(kAll, sums, 2);
+  const int j = threadIdx.x % 4;
+  *reinterpret_cast<Words2*>(codes + mma_act_byte(4 * j)) = words;
   if (j == 0) {
+    const int lower = static_cast<int16_t>(sums), upper = (sums - lower) / 65536;
     const float d = finite ? __fdiv_rn(largest, 127.0f) : __uint_as_float(0x7fc00000u);
-    *info = {d, __fmul_rn(d, static_cast<float>(half + other)), -half, -other};
+    *info = {d, __fmul_rn(d, static_cast<float>(lower + upper)), -lower, -upper};
   }
 }
 
@@ -145,62 +168,87 @@ __device__ inline void store_real(float4 x, int j, std::byte* to) {
   }
 }
 
-// How a row becomes activations: in * scale * norm, or in.
-struct ActRow {
-  const float* in;
-  float scale;
+// Makes the activations of rows; by a whole block of kActThreads.
+class ActMaker {
+ public:
+  // Asks for the norm's weights, which depend on nothing.
+  __device__ explicit ActMaker(const MatmulParams& p) : p_(p) {
+    if (!p.norm) return;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) norm_[i] = load_piece(p.norm, first(i), p.cols);
+  }
+
+  // Of one row into column `col` of n_cols; `shared` holds kActWarps floats.
+  __device__ void make(int row, std::byte* to, int col, int n_cols, float* shared) const {
+    const float* in = p_.in + static_cast<int64_t>(p_.in_row ? p_.in_row[row] : row) * p_.cols;
+    const int end = padded_cols(p_);
+    if (!p_.norm) {
+#pragma unroll 2
+      for (int at = first(0); at < end; at += kActWarps * kMatmulActCols) {
+        store(load_piece(in, at, p_.cols), at, to, col, n_cols);
+      }
+      return;
+    }
+    ActPiece held[kHeld];
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) held[i] = load_piece(in, first(i), p_.cols);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, held[i]);
+    for (int at = first(kHeld); at < end; at += kActWarps * kMatmulActCols) {
+      squares = add_squares(squares, load_piece(in, at, p_.cols));
+    }
+    const float total = block_sum(squares, shared);
+    const float scale = 1.0f / sqrtf(total / static_cast<float>(p_.cols) + p_.eps);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (first(i) < end) store(normed(held[i], scale, norm_[i]), first(i), to, col, n_cols);
+    }
+    for (int at = first(kHeld); at < end; at += kActWarps * kMatmulActCols) {
+      store(normed(load_piece(in, at, p_.cols), scale, load_piece(p_.norm, at, p_.cols)), at, to,
+            col, n_cols);
+    }
+  }
+
+ private:
+  static constexpr int kHeld = 2;  // pieces of a thread that stay in registers
+
+  __device__ static int first(int i) {
+    return (static_cast<int>(threadIdx.x / 32) + i * kActWarps) * kMatmulActCols;
+  }
+  __device__ static float add_squares(float sum, const ActPiece& x) {
+    for (const float4& v : {x.lower, x.upper}) {
+      sum = __fmaf_rn(v.x, v.x, sum);
+      sum = __fmaf_rn(v.y, v.y, sum);
+      sum = __fmaf_rn(v.z, v.z, sum);
+      sum = __fmaf_rn(v.w, v.w, sum);
+    }
+    return sum;
+  }
+  __device__ static ActPiece normed(const ActPiece& x, float scale, const ActPiece& norm) {
+    const auto times = [&](float v, float w) { return __fmul_rn(__fmul_rn(v, scale), w); };
+    return {map4(x.lower, norm.lower, times), map4(x.upper, norm.upper, times)};
+  }
+  __device__ void store(const ActPiece& x, int first_col, std::byte* to, int col,
+                        int n_cols) const {
+    const ActLayout l = act_layout(p_, n_cols);
+    const int lane = threadIdx.x % 32;
+    const int64_t block = first_col / kMmaBlock + lane / 4;
+    if (p_.any_codes) {
+      const int64_t at = block * n_cols + col;
+      store_codes(x, to + at * kMmaBlock, reinterpret_cast<ActInfo*>(to + l.info) + at);
+    }
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = ((2 * block + half) * n_cols + col) * kMmaStepBytes;
+      const float4& values = half == 0 ? x.lower : x.upper;
+      if (p_.any_f16) store_real<__half>(values, lane % 4, to + l.f16 + at);
+      if (p_.any_bf16) store_real<__nv_bfloat16>(values, lane % 4, to + l.bf16 + at);
+    }
+  }
+
+  const MatmulParams& p_;
+  ActPiece norm_[kHeld];
 };
-
-// By the whole block: the row and the scale of its norm.
-__device__ inline ActRow act_row(const MatmulParams& p, int row, float* shared) {
-  ActRow out{p.in + static_cast<int64_t>(p.in_row ? p.in_row[row] : row) * p.cols, 1.0f};
-  if (!p.norm) return out;
-  const auto* in4 = reinterpret_cast<const float4*>(out.in);
-  float squares = 0.0f;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < p.cols / 4; i += kActThreads) {
-    const float4 v = in4[i];
-    squares = __fmaf_rn(v.x, v.x, squares);
-    squares = __fmaf_rn(v.y, v.y, squares);
-    squares = __fmaf_rn(v.z, v.z, squares);
-    squares = __fmaf_rn(v.w, v.w, squares);
-  }
-  const float total = block_sum(squares, shared);
-  out.scale = 1.0f / sqrtf(total / static_cast<float>(p.cols) + p.eps);
-  return out;
-}
-
-// kMatmulActCols activations from column `first` on, by a warp, into column `col` of n_cols.
-__device__ inline void make_acts(const MatmulParams& p, const ActRow& row, int first, std::byte* to,
-                                 int col, int n_cols) {
-  const auto* in4 = reinterpret_cast<const float4*>(row.in);
-  const auto* norm4 = reinterpret_cast<const float4*>(p.norm);
-  const ActLayout l = act_layout(p, n_cols);
-  auto* info = reinterpret_cast<ActInfo*>(to + l.info);
-  constexpr int kSteps = kMatmulActCols / 4 / 32;
-  float4 x[kSteps];
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    const int i = first / 4 + 32 * step + static_cast<int>(threadIdx.x % 32);
-    x[step] = 4 * i < p.cols ? in4[i] : float4{};
-    if (p.norm && 4 * i < p.cols) {
-      const float4 w = norm4[i], v = x[step];
-      const float scale = row.scale;
-      x[step] = {v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w};
-    }
-  }
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    const int i = first / 4 + 32 * step + static_cast<int>(threadIdx.x % 32);
-    if (p.any_codes) {
-      const int64_t at = static_cast<int64_t>(i / 8) * n_cols + col;
-      store_act_block(x[step], true, to + at * kMmaBlock, info + at);
-    }
-    const int64_t at = (static_cast<int64_t>(i / 4) * n_cols + col) * kMmaStepBytes;
-    if (p.any_f16) store_real<__half>(x[step], i % 4, to + l.f16 + at);
-    if (p.any_bf16) store_real<__nv_bfloat16>(x[step], i % 4, to + l.bf16 + at);
-  }
-}
 
 // The part of a unit, and its row group there.
 __device__ inline int part_of(const MatmulParams& p, int unit, int index, int& group) {
@@ -214,9 +262,6 @@ __device__ inline int part_of(const MatmulParams& p, int unit, int index, int& g
   return part;
 }
 
-// Warps of a block that works on n_columns rows of the step.
-constexpr int matmul_warps(int n_columns) { return n_columns <= 8 ? kActWarps : 8; }
-
 // Shared memory of a block: barriers of the rings' stages and of the teams, rings, sums of the
 // warps (two units of them), the op's scratch, activations.
 struct MatmulShared {
@@ -229,7 +274,7 @@ __host__ __device__ inline MatmulShared matmul_shared(const MatmulParams& p, int
   s.rings = (s.team_barriers + p.n_teams * 4 * int64_t{sizeof(cuda::Barrier)} + 127) / 128 * 128;
   s.sums = s.rings + n_warps * p.n_stages * p.stage_bytes;
   s.scratch = s.sums + 2 * p.bundle * n_warps * kMmaRows * n_columns * 4;
-  s.acts = s.scratch + int64_t{p.n_teams} * p.scratch_bytes;
+  s.acts = s.scratch + n_warps * p.scratch_bytes;
   s.bytes = s.acts + (p.acts ? 0 : round16(act_layout(p, p.n_rows).bytes));
   return s;
 }
@@ -242,7 +287,7 @@ class TileRing {
                       int lane, int first_unit)
       : p_(p),
         barriers_(reinterpret_cast<cuda::Barrier*>(shared) + warp * p.n_stages),
-        slot_(shared + place.rings + warp * p.n_stages * p.stage_bytes),
+        slots_(shared + place.rings + warp * p.n_stages * p.stage_bytes),
         lane_(lane),
         unit_(first_unit) {}
 
@@ -252,33 +297,31 @@ class TileRing {
       for (int i = 0; i < p_.n_stages; ++i) cuda::copy_barrier_init(barriers_ + i);
     }
     __syncwarp();
-    for (int i = 0; i < p_.n_stages; ++i) refill();
+    for (int i = 0; i < p_.n_stages; ++i) release();
+    phase_ = 0;
   }
 
   // The warp's next tile, when it is there.
   __device__ __forceinline__ const std::byte* next() const {
     cuda::barrier_wait(barriers_ + stage_, phase_);
-    return slot_ + stage_ * p_.stage_bytes;
+    return slots_ + stage_ * p_.stage_bytes;
   }
-  // It has been used by all lanes.
+  // It has been used by all lanes: the tile after all those before goes into its place.
   __device__ __forceinline__ void release() {
     __syncwarp();
-    refill();
-  }
-
- private:
-  // Copies the tile after all those before into the stage, and goes to the next stage.
-  __device__ __forceinline__ void refill() {
-    if (tile_ < n_tiles_ || open_group()) {
-      cuda::warp_copy(slot_ + stage_ * p_.stage_bytes, from_, tile_bytes_, barriers_ + stage_);
+    if (left_ > 0 || open_group()) {
+      const std::byte* const from[] = {from_};
+      cuda::warp_copy(slots_ + stage_ * p_.stage_bytes, from, tile_bytes_, barriers_ + stage_);
       from_ += p_.n_lanes * tile_bytes_;
-      tile_ += p_.n_lanes;
+      left_ -= p_.n_lanes;
     }
     if (++stage_ == p_.n_stages) {
       stage_ = 0;
       phase_ ^= 1;
     }
   }
+
+ private:
   // The next row group in which the warp has tiles.
   __device__ bool open_group() {
     while (unit_ < p_.n_units) {
@@ -288,11 +331,10 @@ class TileRing {
         index_ = 0;
         unit_ += p_.n_teams * static_cast<int>(gridDim.x);
       }
-      if (lane_ < part.n_tiles) {
+      left_ = part.n_tiles - lane_;
+      if (left_ > 0) {
         tile_bytes_ = part.tile_bytes;
         from_ = part.data + (static_cast<int64_t>(group) * part.n_tiles + lane_) * tile_bytes_;
-        tile_ = lane_;
-        n_tiles_ = part.n_tiles;
         return true;
       }
     }
@@ -301,13 +343,13 @@ class TileRing {
 
   const MatmulParams& p_;
   cuda::Barrier* barriers_;
-  std::byte* slot_;
+  std::byte* slots_;
   int lane_;
-  int unit_, index_ = 0;  // the row group to open next
-  int tile_ = 0, n_tiles_ = 0, tile_bytes_ = 0;
+  int unit_, index_ = 0;           // the row group to open next
+  int left_ = 0, tile_bytes_ = 0;  // tiles of the group from the next one on
   const std::byte* from_ = nullptr;
   int stage_ = 0;
-  uint32_t phase_ = 1;  // the first round of refills turns it to 0
+  uint32_t phase_ = 0;
 };
 
 // What a warp leaves of a part of a unit: [columns][16 rows].
@@ -329,18 +371,18 @@ __device__ __forceinline__ void add_warps(const MatmulParams& p, const float* un
 // Op: struct with
 //   __device__ void operator()(int part, int row, int col, const float* sums) const
 // called once for each row of weights and row of the step with the sums of the bundle's parts. It
-// may have, for products of up to kUnitDoneColumns rows of the step,
-//   static constexpr int kScratchBytes  of shared memory for a team, and
-//   __device__ void unit_done(int unit, std::byte* scratch) const
-// called after these by the warp that made them.
-inline constexpr int kUnitDoneColumns = 4;
+// may have, for products of up to kUnitsDoneColumns rows of the step,
+//   static constexpr int kScratchBytes  of shared memory for a warp, and
+//   __device__ void units_done(int group, int n, std::byte* scratch) const
+// called after these, by the warp that made them, for n row groups from `group` on (of all parts).
+inline constexpr int kUnitsDoneColumns = 4;
 template <class Op>
-concept HasUnitDone = requires {
+concept HasUnitsDone = requires {
   Op::kScratchBytes;
 };
 
 template <int kColumns, bool kOwnActs, class Op>
-__global__ void __launch_bounds__(32 * matmul_warps(kColumns), kColumns == 1 ? 2 : 1)
+__global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
     matmul_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
   using Shape = MmaShape<kColumns>;
   constexpr bool kOneFinishes = kColumns <= 8;  // a warp of the team, or all of them
@@ -362,17 +404,17 @@ __global__ void __launch_bounds__(32 * matmul_warps(kColumns), kColumns == 1 ? 2
       cuda::warp_barrier_init(empty + buffer, kOneFinishes ? 1 : p.n_lanes);
     }
   }
-  cuda::pdl_wait();
   const int first_col = static_cast<int>(blockIdx.y) * kColumns;
   const MmaCols cols{first_col, min(p.n_rows - first_col, kColumns)};
   if constexpr (kOwnActs) {
     __shared__ float norm_sums[kActWarps];
+    const ActMaker maker(p);
+    cuda::pdl_wait();
     for (int row = 0; row < p.n_rows; ++row) {
-      const ActRow act = act_row(p, row, norm_sums);
-      for (int at = warp * kMatmulActCols; at < padded_cols(p); at += kActWarps * kMatmulActCols) {
-        make_acts(p, act, at, shared + place.acts, row, p.n_rows);
-      }
+      maker.make(row, shared + place.acts, row, p.n_rows, norm_sums);
     }
+  } else {
+    cuda::pdl_wait();
   }
   const MmaActs acts = acts_at(p, kOwnActs ? shared + place.acts : p.acts, p.n_rows);
   __syncthreads();
@@ -380,11 +422,29 @@ __global__ void __launch_bounds__(32 * matmul_warps(kColumns), kColumns == 1 ? 2
 
   const int unit_floats = p.bundle * p.n_lanes * kWarpSums<kColumns>;
   auto* team_sums = reinterpret_cast<float*>(shared + place.sums) + 2 * team * unit_floats;
-  int count = 0;
+  // Adds the sums of the team's count-th unit, or a share of them.
+  const auto finish = [&](int unit, int count) {
+    const int buffer = count % 2;
+    cuda::barrier_wait(full + buffer, count / 2 % 2);
+    int group;
+    const int part = part_of(p, unit, p.bundle - 1, group);
+    const int begin = kOneFinishes ? thread_lane : lane * 32 + thread_lane;
+    for (int i = begin; i < kMmaRows * cols.n; i += kOneFinishes ? 32 : 32 * p.n_lanes) {
+      float totals[2];
+      add_warps<kColumns>(p, team_sums + buffer * unit_floats, i % kMmaRows, i / kMmaRows, totals);
+      const int row = group * kMmaRows + i % kMmaRows;
+      if (row < p.parts[part].rows) op(part, row, first_col + i / kMmaRows, totals);
+    }
+    cuda::warp_arrive(empty + buffer);
+    if constexpr (kColumns <= kUnitsDoneColumns && HasUnitsDone<Op>) {
+      op.units_done(unit, 1, shared + place.scratch + warp * Op::kScratchBytes);
+    }
+  };
+  int count = 0, turn = 0;
+  int pending = -1;  // the unit before, when it is this warp's to finish: others need not wait then
   for (int unit = first_unit; unit < p.n_units;
        unit += p.n_teams * static_cast<int>(gridDim.x), ++count) {
-    const int buffer = count % 2, use = count / 2;
-    float* unit_sums = team_sums + buffer * unit_floats;
+    float* unit_sums = team_sums + count % 2 * unit_floats;
     for (int index = 0; index < p.bundle; ++index) {
       int group;
       const MatmulPart& part = p.parts[part_of(p, unit, index, group)];
@@ -397,7 +457,7 @@ __global__ void __launch_bounds__(32 * matmul_warps(kColumns), kColumns == 1 ? 2
           ring.release();
         }
       });
-      if (index == 0 && use > 0) cuda::barrier_wait(empty + buffer, (use - 1) % 2);
+      if (index == 0 && count >= 2) cuda::barrier_wait(empty + count % 2, (count / 2 - 1) % 2);
       float* own = unit_sums + (index * p.n_lanes + lane) * kWarpSums<kColumns>;
 #pragma unroll
       for (int set = 0; set < Shape::kSets; ++set) {
@@ -411,23 +471,16 @@ __global__ void __launch_bounds__(32 * matmul_warps(kColumns), kColumns == 1 ? 2
         }
       }
     }
-    cuda::warp_arrive(full + buffer);
-    if (kOneFinishes && lane != count % p.n_lanes) continue;
-    cuda::barrier_wait(full + buffer, use % 2);
-    int group;
-    const int part = part_of(p, unit, p.bundle - 1, group);
-    const int begin = kOneFinishes ? thread_lane : lane * 32 + thread_lane;
-    for (int i = begin; i < kMmaRows * cols.n; i += kOneFinishes ? 32 : 32 * p.n_lanes) {
-      float totals[2];
-      add_warps<kColumns>(p, unit_sums, i % kMmaRows, i / kMmaRows, totals);
-      const int row = group * kMmaRows + i % kMmaRows;
-      if (row < p.parts[part].rows) op(part, row, first_col + i / kMmaRows, totals);
-    }
-    cuda::warp_arrive(empty + buffer);
-    if constexpr (kColumns <= kUnitDoneColumns && HasUnitDone<Op>) {
-      op.unit_done(unit, shared + place.scratch + team * Op::kScratchBytes);
+    cuda::warp_arrive(full + count % 2);
+    if constexpr (kOneFinishes) {
+      if (pending >= 0) finish(pending, count - 1);
+      pending = turn == lane ? unit : -1;
+      turn = turn + 1 == p.n_lanes ? 0 : turn + 1;
+    } else {
+      finish(unit, count);
     }
   }
+  if (pending >= 0) finish(pending, count - 1);
 }
 
 }  // namespace fathom::quant

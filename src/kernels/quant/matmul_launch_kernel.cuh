@@ -8,7 +8,7 @@
 #include <initializer_list>
 
 #include "kernels/common/cuda_check.cuh"
-#include "kernels/quant/matmul_kernel.cuh"
+#include "kernels/quant/matmul_one_kernel.cuh"
 #include "kernels/quant/matmul_prefill_launch_kernel.cuh"
 #include "tensor/packed_matrix.hpp"
 
@@ -32,9 +32,19 @@ inline quant::MatmulPart matmul_part(const PackedMatrix& w) {
   return part;
 }
 
-// The warps of a block that share a row group: as few as finish in as many rounds as all could.
-inline int matmul_lanes(int n_tiles) {
-  const int rounds = (n_tiles + quant::kMatmulMaxLanes - 1) / quant::kMatmulMaxLanes;
+// The warps of a team: as few as finish in as many rounds as all could, and of those that leave
+// room for two blocks on an SM (matmul_one_kernel.cuh), down to kFewestLanes. Of the matrices
+// alone: the sums' order hangs on it.
+inline int matmul_lanes(const quant::MatmulParams& p, int n_tiles) {
+  constexpr int kFewestLanes = 5, kTwoStages = 2;
+  quant::MatmulParams one = p;
+  one.n_teams = 1;
+  one.n_stages = kTwoStages;
+  one.n_lanes = quant::kMatmulMaxLanes;
+  while (one.n_lanes > kFewestLanes && quant::one_shared(one).bytes > quant::kMatmulSharedBytes) {
+    --one.n_lanes;
+  }
+  const int rounds = (n_tiles + one.n_lanes - 1) / one.n_lanes;
   return (n_tiles + rounds - 1) / rounds;
 }
 
@@ -57,7 +67,7 @@ inline quant::MatmulParams matmul_params(std::initializer_list<const PackedMatri
   }
   p.bundle = bundle;
   p.n_units /= bundle;
-  p.n_lanes = matmul_lanes(most_tiles);
+  p.n_lanes = matmul_lanes(p, most_tiles);
   p.n_rows = static_cast<int>(n_rows);
   p.in = in;
   p.norm = norm;
@@ -78,34 +88,57 @@ inline int64_t matmul_acts_bytes(std::initializer_list<const PackedMatrix*> matr
 // Fills p.acts from p.in (matmul_acts_cuda.cu).
 void make_matmul_acts(const quant::MatmulParams& p, void* stream);
 
+inline int n_multiprocessors() {
+  int n = 0;
+  check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0));
+  return n;
+}
+
+// As many stages as the block's share of shared memory holds, two at least; bytes(p) with p's.
+template <class Kernel, class Bytes>
+size_t use_stages(Kernel kernel, quant::MatmulParams& p, Bytes bytes) {
+  p.n_stages = quant::kMatmulMaxStages;
+  while (p.n_stages > 2 && bytes(p) > quant::kMatmulSharedBytes) --p.n_stages;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes(p))));
+  return static_cast<size_t>(bytes(p));
+}
+
+template <class Op>
+void launch_matmul_one(quant::MatmulParams p, const Op& op, void* stream) {
+  const auto kernel = quant::matmul_one_kernel<Op>;
+  p.n_teams = quant::kOneStreams / p.n_lanes;
+  if constexpr (quant::HasUnitsDone<Op>) p.scratch_bytes = Op::kScratchBytes;
+  const size_t shared =
+      use_stages(kernel, p, [](const auto& params) { return quant::one_shared(params).bytes; });
+  const int n_blocks = (quant::one_units(p) + p.n_teams - 1) / p.n_teams;
+  launch(kernel, dim3(static_cast<unsigned>(std::min(n_blocks, n_multiprocessors()))),
+         dim3(quant::kActThreads), shared, stream, p, op);
+}
+
 template <int kColumns, bool kOwnActs, class Op>
 void launch_matmul_columns(quant::MatmulParams p, const Op& op, void* stream) {
   const auto kernel = quant::matmul_kernel<kColumns, kOwnActs, Op>;
-  p.n_teams = quant::matmul_warps(kColumns) / p.n_lanes;
-  if constexpr (kColumns <= quant::kUnitDoneColumns && quant::HasUnitDone<Op>) {
+  p.n_teams = quant::kActWarps / p.n_lanes;
+  if constexpr (kColumns <= quant::kUnitsDoneColumns && quant::HasUnitsDone<Op>) {
     p.scratch_bytes = Op::kScratchBytes;
   }
-  p.n_stages = quant::kMatmulMaxStages;
-  while (p.n_stages > 2 && quant::matmul_shared(p, kColumns).bytes > quant::kMatmulSharedBytes) {
-    --p.n_stages;
-  }
-  const size_t shared = static_cast<size_t>(quant::matmul_shared(p, kColumns).bytes);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared)));
-  int n_sms = 0;
-  check(cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, 0));
+  const size_t shared = use_stages(
+      kernel, p, [](const auto& params) { return quant::matmul_shared(params, kColumns).bytes; });
   const int n_columns = (p.n_rows + kColumns - 1) / kColumns;
   const int n_blocks = (p.n_units + p.n_teams - 1) / p.n_teams;
-  const dim3 grid(static_cast<unsigned>(std::min(n_blocks, n_sms)),
-                  static_cast<unsigned>(n_columns));
-  launch(kernel, grid, dim3(32 * quant::matmul_warps(kColumns)), shared, stream, p, op);
+  const int resident = n_multiprocessors() * (kColumns <= 8 ? 2 : 1);
+  launch(
+      kernel,
+      dim3(static_cast<unsigned>(std::min(n_blocks, resident)), static_cast<unsigned>(n_columns)),
+      dim3(quant::kActThreads), shared, stream, p, op);
 }
 
 // The rows of the step that one block takes. Up to 4 each block makes its own activations.
 inline int matmul_columns(const quant::MatmulParams& p) {
-  if (p.n_rows <= 4 && quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes) {
-    return p.n_rows == 1 ? 1 : 4;
-  }
+  const bool own_acts = quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes;
+  if (p.n_rows == 1 && own_acts && (p.bundle == 1 || p.parts[0].type == p.parts[1].type)) return 1;
+  if (p.n_rows <= 4 && own_acts) return 4;
   return p.n_rows <= 8 ? 8 : p.n_rows <= 16 ? 16 : 32;
 }
 
@@ -117,7 +150,7 @@ void launch_matmul(quant::MatmulParams p, std::byte* acts, const Op& op, void* s
     return launch_prefill(p, op, stream);
   }
   const int columns = matmul_columns(p);
-  if (columns == 1) return launch_matmul_columns<1, true>(p, op, stream);
+  if (columns == 1) return launch_matmul_one(p, op, stream);
   if (columns == 4) return launch_matmul_columns<4, true>(p, op, stream);
   p.acts = acts;
   make_matmul_acts(p, stream);

@@ -7,8 +7,8 @@
 // where p is the sum of a pair of blocks; a tile adds (p0 + p1) + (p2 + p3).
 // A lane keeps rows g and g + 8 (g = lane / 4). Up to four rows of the step stand in the even
 // columns of the product, so that a lane keeps one of them and not two. One row alone stands there
-// as eight columns, one a block of the tile: of the product of block b only column b is kept, and
-// lane t of the four that share rows turns pair t into floats, not all four every pair.
+// as eight columns, one a block of the tile, and lane t of the four that share rows turns the sums
+// of pair t into floats, not all four those of every pair.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -279,43 +279,50 @@ __device__ __forceinline__ void fold_codes(MmaSums<kColumns>& acc, const std::by
   }
 }
 
-// The same of one row, whose codes and scales stand in shared memory without others between.
+// The same for one row of the step and two tiles that meet the same activations, whose codes and
+// scales stand in shared memory without others between. Column g of the product holds the
+// activations of block g alone: zeros stand there for the other blocks.
 template <class Format>
-__device__ __forceinline__ void fold_codes_of_one(MmaSums<1>& acc, const std::byte* tile,
+__device__ __forceinline__ void fold_codes_of_one(MmaSums<1> (&acc)[2], const std::byte* first,
                                                   const MmaActs& acts, int block0) {
   using Sums = BlockSums<Format>;
-  const int lane = threadIdx.x % 32, t = lane % 4;
-  const Words2 b = load_as<Words2>(acts.codes + (block0 + lane / 4) * kMmaBlock + t * 8);
+  constexpr int kSecond = MmaCodes<Format::kBits>::kSecondScale;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const std::byte* tiles[2] = {first, first + Format::kTileBytes};
+  const Words2 b = load_as<Words2>(acts.codes + (block0 + g) * kMmaBlock + t * 8);
   const ActInfo info[2] = {acts.info[block0 + 2 * t], acts.info[block0 + 2 * t + 1]};
-  RowScales s[2];
-  pair_scales<Format>(tile, lane / 4, t, s);
-  int start[Sums::kTwo ? 2 : 1][4];
-  Sums::template start_column<1>(start, 0, info[0]);
-  Sums::template start_column<MmaCodes<Format::kBits>::kSecondScale>(start, 1, info[1]);
-  Sums own;  // column 0: of block 2t, column 1: of block 2t + 1
+  Sums sums[2];  // column 0: of block 2t, column 1: of block 2t + 1
+#pragma unroll
+  for (int w = 0; w < 2; ++w) {
+    Sums::template start_column<1>(sums[w].of, 0, info[0]);
+    Sums::template start_column<kSecond>(sums[w].of, 1, info[1]);
+  }
 #pragma unroll
   for (int pair = 0; pair < kMmaTileBlocks / 2; ++pair) {
-    uint32_t a[2][4];
-    MmaCodes<Format::kBits>::load(tile, pair, lane, a);
-    Sums products[2];
-    products[0].multiply(a[0], b, start);
-    products[1].multiply(a[1], b, start);
+    uint32_t a[2][2][4];
 #pragma unroll
-    for (int half = 0; half < (Sums::kTwo ? 2 : 1); ++half) {
+    for (int w = 0; w < 2; ++w) MmaCodes<Format::kBits>::load(tiles[w], pair, lane, a[w]);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        own.of[half][i] = pair == 0 || t == pair ? products[i % 2].of[half][i] : own.of[half][i];
-      }
+    for (int odd = 0; odd < 2; ++odd) {
+      const bool mine = g == 2 * pair + odd;
+      const Words2 own{{mine ? b.x[0] : 0u, mine ? b.x[1] : 0u}};
+#pragma unroll
+      for (int w = 0; w < 2; ++w) sums[w].multiply(a[w][odd], own, sums[w].of);
     }
   }
 #pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    float sum = 0.0f;
-    own.fold(sum, row, 0, s[0], info[0]);
-    own.fold(sum, row, 1, s[1], info[1]);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    acc[0][row][0] += sum;
+  for (int w = 0; w < 2; ++w) {
+    RowScales s[2];
+    pair_scales<Format>(tiles[w], g, t, s);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float sum = 0.0f;
+      sums[w].fold(sum, row, 0, s[0], info[0]);
+      sums[w].fold(sum, row, 1, s[1], info[1]);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      acc[w][0][row][0] += sum;
+    }
   }
 }
 
@@ -364,10 +371,22 @@ __device__ __forceinline__ void fold_tile(MmaSums<kColumns>& acc, const std::byt
   using Format = MmaFormat<type>;
   if constexpr (Format::kKind == MmaKind::real) {
     fold_floats<type, kColumns>(acc, tile, acts, cols, tile_col / 16);
-  } else if constexpr (kColumns == 1) {
-    fold_codes_of_one<Format>(acc, tile, acts, tile_col / kMmaBlock);
   } else {
     fold_codes<Format, kColumns>(acc, tile, acts, cols, tile_col / kMmaBlock);
+  }
+}
+
+// Two such tiles, one behind the other, and one row of the step.
+template <DType type>
+__device__ __forceinline__ void fold_tiles_of_one(MmaSums<1> (&acc)[2], const std::byte* first,
+                                                  const MmaActs& acts, int tile_col) {
+  using Format = MmaFormat<type>;
+  if constexpr (Format::kKind == MmaKind::real) {
+    for (int w = 0; w < 2; ++w) {
+      fold_floats<type, 1>(acc[w], first + w * Format::kTileBytes, acts, {0, 1}, tile_col / 16);
+    }
+  } else {
+    fold_codes_of_one<Format>(acc, first, acts, tile_col / kMmaBlock);
   }
 }
 

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with one row of a step: decode. The same sums as matmul_kernel.cuh, bit for bit, laid
+// out for the speed of the memory:
+// - A unit is two row groups: gate and up of the same rows, or neighbours of one matrix. A warp
+//   takes a tile of each in one turn; both meet the same activations.
+// - The last warp of a block streams nothing: it finishes units while the others go on.
+// - A block takes half of an SM's registers and shared memory, so that the next kernel's blocks
+//   stand beside it with full rings when it ends: the stream of weights does not stop between
+//   kernels.
+#pragma once
+
+#include "kernels/quant/matmul_kernel.cuh"
+
+namespace fathom::quant {
+
+inline constexpr int kOneStreams = kActWarps - 1;  // warps of a block that stream
+
+// Units of a product of one row.
+__host__ __device__ inline int one_units(const MatmulParams& p) {
+  if (p.bundle == 2) return p.n_units;
+  int n = 0;
+  for (int i = 0; i < p.n_parts; ++i) n += (p.parts[i].n_groups + 1) / 2;
+  return n;
+}
+
+// What a unit's two row groups are. The second may lie behind the last of its matrix: then it is
+// the first again, and dropped.
+struct OneUnit {
+  int part[2], group[2];
+  bool has_second;
+};
+__device__ inline OneUnit one_unit(const MatmulParams& p, int unit) {
+  if (p.bundle == 2) return {{0, 1}, {unit, unit}, true};
+  int part = 0;
+  while (2 * unit >= p.parts[part].n_groups) unit -= (p.parts[part++].n_groups + 1) / 2;
+  const int group = 2 * unit;
+  const bool has_second = group + 1 < p.parts[part].n_groups;
+  return {{part, part}, {group, has_second ? group + 1 : group}, has_second};
+}
+
+// Shared memory of a block: barriers of the rings' stages and of the teams, rings, sums of the
+// warps (two units of them), the op's scratch, activations.
+struct OneShared {
+  int team_barriers, rings, sums, scratch, acts, bytes;  // barriers of the stages at 0
+};
+inline constexpr int kOneSums = 2 * kMmaRows;  // floats that a warp leaves of a unit
+__host__ __device__ inline OneShared one_shared(const MatmulParams& p) {
+  const int n_warps = p.n_teams * p.n_lanes, barrier = int{sizeof(cuda::Barrier)};
+  OneShared s{};
+  s.team_barriers = n_warps * p.n_stages * barrier;
+  s.rings = (s.team_barriers + p.n_teams * 4 * barrier + 127) / 128 * 128;
+  s.sums = s.rings + n_warps * p.n_stages * 2 * p.stage_bytes;
+  s.scratch = s.sums + 2 * n_warps * kOneSums * 4;
+  s.acts = s.scratch + p.scratch_bytes;
+  s.bytes = s.acts + static_cast<int>(round16(act_layout(p, 1).bytes));
+  return s;
+}
+
+// A warp's stream of pairs of tiles through its ring.
+class PairRing {
+ public:
+  __device__ PairRing(const MatmulParams& p, std::byte* shared, const OneShared& place, int warp,
+                      int first_unit, int n_units)
+      : p_(p),
+        barriers_(reinterpret_cast<cuda::Barrier*>(shared) + warp * p.n_stages),
+        slots_(shared + place.rings + warp * p.n_stages * 2 * p.stage_bytes),
+        lane_(warp % p.n_lanes),
+        unit_(first_unit),
+        n_units_(n_units) {}
+
+  // Starts the first copies.
+  __device__ void fill() {
+    if (threadIdx.x % 32 == 0) {
+      for (int i = 0; i < p_.n_stages; ++i) cuda::copy_barrier_init(barriers_ + i);
+    }
+    __syncwarp();
+    for (int i = 0; i < p_.n_stages; ++i) release();
+    phase_ = 0;
+  }
+  // The warp's next pair, when it is there.
+  __device__ __forceinline__ const std::byte* next() const {
+    cuda::barrier_wait(barriers_ + stage_, phase_);
+    return slots_ + stage_ * 2 * p_.stage_bytes;
+  }
+  // It has been used by all lanes: the pair after all those before goes into its place.
+  __device__ __forceinline__ void release() {
+    __syncwarp();
+    if (left_ > 0 || open_unit()) {
+      cuda::warp_copy(slots_ + stage_ * 2 * p_.stage_bytes, from_, tile_bytes_, barriers_ + stage_);
+      const int step = p_.n_lanes * tile_bytes_;
+      from_[0] += step;
+      from_[1] += step;
+      left_ -= p_.n_lanes;
+    }
+    if (++stage_ == p_.n_stages) {
+      stage_ = 0;
+      phase_ ^= 1;
+    }
+  }
+
+ private:
+  // The next unit in which the warp has tiles.
+  __device__ bool open_unit() {
+    while (unit_ < n_units_) {
+      const OneUnit unit = one_unit(p_, unit_);
+      unit_ += p_.n_teams * static_cast<int>(gridDim.x);
+      left_ = p_.parts[unit.part[0]].n_tiles - lane_;
+      if (left_ <= 0) continue;
+      tile_bytes_ = p_.parts[unit.part[0]].tile_bytes;
+      for (int i = 0; i < 2; ++i) {
+        const MatmulPart& part = p_.parts[unit.part[i]];
+        from_[i] =
+            part.data + (static_cast<int64_t>(unit.group[i]) * part.n_tiles + lane_) * tile_bytes_;
+      }
+      return true;
+    }
+    return false;
+  }
+
+  const MatmulParams& p_;
+  cuda::Barrier* barriers_;
+  std::byte* slots_;
+  int lane_, unit_, n_units_;      // the unit to open next
+  int left_ = 0, tile_bytes_ = 0;  // tiles of the unit from the next one on
+  const std::byte* from_[2] = {};
+  int stage_ = 0;
+  uint32_t phase_ = 0;
+};
+
+// The last warp's part: what becomes of the units of all teams.
+template <class Op>
+__device__ inline void finish_units(const MatmulParams& p, const Op& op, std::byte* shared,
+                                    const OneShared& place, int n_units) {
+  const int lane = threadIdx.x % 32, item = lane / kMmaRows, in_group = lane % kMmaRows;
+  const int team_floats = 2 * p.n_lanes * kOneSums;
+  for (int count = 0, block_unit = static_cast<int>(blockIdx.x); block_unit < n_units; ++count) {
+    const int buffer = count % 2;
+    for (int team = 0; team < p.n_teams; ++team, block_unit += static_cast<int>(gridDim.x)) {
+      if (block_unit >= n_units) return;
+      cuda::Barrier* barriers =
+          reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
+      cuda::barrier_wait(barriers + buffer, count / 2 % 2);
+      const float* of = reinterpret_cast<const float*>(shared + place.sums) + team * team_floats +
+                        buffer * p.n_lanes * kOneSums + lane;
+      float total = of[0];
+      for (int w = 1; w < p.n_lanes; ++w) total += of[w * kOneSums];
+      cuda::warp_arrive(barriers + 2 + buffer);
+      const OneUnit unit = one_unit(p, block_unit);
+      const int part = unit.part[item];
+      const int row = unit.group[item] * kMmaRows + in_group;
+      const float totals[2] = {total, __shfl_down_sync(0xffffffffu, total, kMmaRows)};
+      const bool own = item == 0 || (p.bundle == 1 && unit.has_second);
+      if (own && row < p.parts[part].rows) op(p.bundle == 2 ? 1 : part, row, 0, totals);
+      if constexpr (HasUnitsDone<Op>) {
+        int group = unit.group[0];
+        for (int before = 0; before < part; ++before) group += p.parts[before].n_groups;
+        op.units_done(group, unit.has_second ? 2 : 1, shared + place.scratch);
+      }
+    }
+  }
+}
+
+template <class Op>
+__global__ void __launch_bounds__(kActThreads, 2)
+    matmul_one_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ float norm_sums[kActWarps];
+  cuda::pdl_launch_dependents();
+  const OneShared place = one_shared(p);
+  const int thread_lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int team = warp / p.n_lanes, lane = warp % p.n_lanes, n_units = one_units(p);
+  const bool streams = team < p.n_teams && warp < kOneStreams;
+  const int first_unit = team * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  cuda::Barrier* full = reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
+  cuda::Barrier* empty = full + 2;  // of two buffers each
+
+  PairRing ring(p, shared, place, warp, first_unit, n_units);
+  if (streams) ring.fill();
+  if (streams && lane == 0 && thread_lane == 0) {
+    for (int buffer = 0; buffer < 2; ++buffer) {
+      cuda::warp_barrier_init(full + buffer, p.n_lanes);
+      cuda::warp_barrier_init(empty + buffer, 1);
+    }
+  }
+  const ActMaker maker(p);
+  cuda::pdl_wait();
+  maker.make(0, shared + place.acts, 0, 1, norm_sums);
+  __syncthreads();
+  if (warp == kOneStreams) finish_units(p, op, shared, place, n_units);
+  if (!streams) return;
+
+  const MmaActs acts = acts_at(p, shared + place.acts, 1);
+  float* sums = reinterpret_cast<float*>(shared + place.sums) + team * 2 * p.n_lanes * kOneSums +
+                lane * kOneSums;
+  int count = 0;
+  for (int unit = first_unit; unit < n_units;
+       unit += p.n_teams * static_cast<int>(gridDim.x), ++count) {
+    const MatmulPart& part = p.parts[one_unit(p, unit).part[0]];
+    MmaSums<1> acc[2] = {};
+    visit_mma_format(part.type, [&](auto constant) {
+      constexpr DType kType = decltype(constant)::value;
+      for (int tile = lane; tile < part.n_tiles; tile += p.n_lanes) {
+        fold_tiles_of_one<kType>(acc, ring.next(), acts, tile * MmaFormat<kType>::kTileCols);
+        ring.release();
+      }
+    });
+    const int buffer = count % 2;
+    if (count >= 2) cuda::barrier_wait(empty + buffer, (count / 2 - 1) % 2);
+    float* own = sums + buffer * p.n_lanes * kOneSums;
+    if (thread_lane % 4 == 0) {
+      for (int i = 0; i < 4; ++i) own[thread_lane / 4 + 8 * i] = acc[i / 2][0][i % 2][0];
+    }
+    cuda::warp_arrive(full + buffer);
+  }
+}
+
+}  // namespace fathom::quant
