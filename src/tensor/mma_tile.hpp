@@ -146,8 +146,9 @@ template <DType type>
 struct TypeConstant {
   static constexpr DType value = type;
 };
+// In line always: a call would put the caller's register arrays into memory.
 template <class Fn>
-FATHOM_HD constexpr bool visit_mma_format(DType type, Fn&& fn) {
+__attribute__((always_inline)) FATHOM_HD constexpr bool visit_mma_format(DType type, Fn&& fn) {
   switch (type) {
     case DType::f16:
       return fn(TypeConstant<DType::f16>{}), true;

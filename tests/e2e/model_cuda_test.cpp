@@ -21,12 +21,10 @@ struct SynthModel {
   KvType kv;
 };
 // Few layers and a small vocabulary, since the reference runs them too.
-constexpr SynthModel kModels[] = {{"smollm2-135m", "q4_1", 6, KvType::f16},
-                                  {"qwen2.5-0.5b", "q4_k_m", 4, KvType::f16},
-                                  {"qwen2.5-0.5b", "q8_0", 3, KvType::q8_0},
-                                  {"qwen3-8b", "q5_k_m", 1, KvType::f16},
-                                  {"llama-3.1-8b", "q6_k", 1, KvType::bf16},
-                                  {"smollm2-135m", "bf16", 6, KvType::f16}};
+constexpr SynthModel kModels[] = {
+    {"smollm2-135m", "q4_1", 6, KvType::f16},  {"qwen2.5-0.5b", "q4_k_m", 4, KvType::f16},
+    {"qwen2.5-0.5b", "q8_0", 3, KvType::q8_0}, {"qwen3-8b", "q5_k_m", 1, KvType::f16},
+    {"llama-3.1-8b", "q6_k", 1, KvType::bf16}, {"smollm2-135m", "bf16", 6, KvType::f16}};
 
 std::string path_of(const SynthModel& model) {
   convert::SynthOptions options;
@@ -67,15 +65,19 @@ TEST_P(CudaModel, IsAsNearToTheExactModelAsTheCpu) {
   cpu.backend = "cpu";
   const std::vector<float> oracle = all_logits(path_, exact, tokens(kTokens));
   const Divergence of_cpu = divergence(oracle, all_logits(path_, cpu, tokens(kTokens)), 2048);
-  const Divergence of_gpu = divergence(oracle, all_logits(path_, options_, tokens(kTokens)), 2048);
-  EXPECT_GT(of_gpu.entropy, 1.0) << "degenerate model";
   const bool real = std::string(GetParam().type) == "bf16";
-  EXPECT_LE(of_gpu.mean_kl, real ? 1e-4 : 1.15 * of_cpu.mean_kl + 1e-5);
-  EXPECT_GE(of_gpu.same_top, std::min(0.93, of_cpu.same_top - 0.03));
-  RecordProperty("kl_gpu", fmt::format("{:.3g}", of_gpu.mean_kl));
-  RecordProperty("kl_cpu", fmt::format("{:.3g}", of_cpu.mean_kl));
-  std::printf("%s %s: KL %.3g, CPU's %.3g; same top %.3f, CPU's %.3f\n", GetParam().shape,
-              GetParam().type, of_gpu.mean_kl, of_cpu.mean_kl, of_gpu.same_top, of_cpu.same_top);
+  // Few rows a step have int8 activations, many those of 16 bits.
+  for (const int chunk : {16, 512}) {
+    OpenOptions options = options_;
+    options.n_ubatch = chunk;
+    const Divergence of_gpu = divergence(oracle, all_logits(path_, options, tokens(kTokens)), 2048);
+    EXPECT_GT(of_gpu.entropy, 1.0) << "degenerate model";
+    EXPECT_LE(of_gpu.mean_kl, real ? 1e-4 : 1.15 * of_cpu.mean_kl + 1e-5);
+    EXPECT_GE(of_gpu.same_top, std::min(0.93, of_cpu.same_top - 0.03));
+    std::printf("%s %s, chunks of %d: KL %.3g, CPU's %.3g; same top %.3f, CPU's %.3f\n",
+                GetParam().shape, GetParam().type, chunk, of_gpu.mean_kl, of_cpu.mean_kl,
+                of_gpu.same_top, of_cpu.same_top);
+  }
 }
 
 TEST_P(CudaModel, BitsDoNotDependOnHowTheWorkWasCut) {
@@ -85,7 +87,7 @@ TEST_P(CudaModel, BitsDoNotDependOnHowTheWorkWasCut) {
   ASSERT_EQ(expected.size(), static_cast<size_t>(kTokens));
   ASSERT_NE(expected[0], expected[1]) << "the logits do not depend on the token";
   EXPECT_EQ(decode_all(path_, options_, text), expected) << "rerun";
-  for (const int chunk : {1, 3, 16, 33, 512}) {
+  for (const int chunk : {1, 3, 16, 32}) {
     OpenOptions options = options_;
     options.n_ubatch = chunk;
     EXPECT_EQ(prefill_all(path_, options, text), expected) << "chunk " << chunk;
@@ -101,6 +103,24 @@ TEST_P(CudaModel, BitsDoNotDependOnHowTheWorkWasCut) {
     EXPECT_EQ(batch_all(path_, options_, std::span(text).first(48), place), first)
         << "place " << place;
   }
+}
+
+// From 33 rows a step on products may be others (Hopper): a tolerance class of their own, whose
+// distance to the exact model the test above bounds. Within it bits do not depend on the cut.
+TEST_P(CudaModel, BitsOfManyRowsDoNotDependOnHowTheyWereCut) {
+  const std::vector<int32_t> text = tokens(200);
+  const auto in_chunks = [&](int chunk) {
+    OpenOptions options = options_;
+    options.n_ubatch = chunk;
+    return prefill_all(path_, options, text);
+  };
+  const Hashes expected = in_chunks(512);
+  EXPECT_EQ(in_chunks(512), expected) << "rerun";
+  EXPECT_EQ(in_chunks(100), expected);
+  EXPECT_EQ(in_chunks(50), expected);
+  const Hashes ends_in_few = in_chunks(65);  // 65, 65, 65, and 5 rows that are others
+  EXPECT_EQ(Hashes(ends_in_few.begin(), ends_in_few.begin() + 195),
+            Hashes(expected.begin(), expected.begin() + 195));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(kModels), [](const auto& test) {

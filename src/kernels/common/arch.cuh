@@ -8,6 +8,13 @@
 
 namespace fathom::cuda {
 
+// Products of warpgroups, register counts by warpgroup: code for sm_90a alone.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr bool kHasWgmma = true;
+#else
+inline constexpr bool kHasWgmma = false;
+#endif
+
 // Returns when all kernels before this one in the stream are complete and visible. The compiler
 // moves no load of theirs above it: the asm clobbers memory.
 __device__ __forceinline__ void pdl_wait() {

@@ -7,12 +7,23 @@
 namespace fathom {
 namespace {
 
+// Without the branches of the portable exp, which are a tenth of a product of many rows.
+struct FastSiluTimes {
+  float* h;  // [n_rows, d_ff]
+  int d_ff;
+  __device__ void operator()(int, int row, int col, const float* sums) const {
+    h[static_cast<int64_t>(col) * d_ff + row] =
+        __fdividef(sums[0], 1.0f + __expf(-sums[0])) * sums[1];
+  }
+};
+
 struct SiluTimes {
   float* h;  // [n_rows, d_ff]
   int d_ff;
   __device__ void operator()(int, int row, int col, const float* sums) const {
     h[static_cast<int64_t>(col) * d_ff + row] = portable_silu(sums[0]) * sums[1];
   }
+  FastSiluTimes of_many_rows() const { return {h, d_ff}; }
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ struct FinishHeads {
   unsigned* counters;  // [heads of q, k and v], zero between launches
 
   __device__ void operator()(int part, int row, int col, const float* sums) const {
-    const float x = bias[part] ? sums[0] + bias[part][row] : sums[0];
+    const float x = bias[part] ? sums[0] + __ldg(bias[part] + row) : sums[0];
     raw[part][static_cast<int64_t>(col) * dim[part] + row] = x;
   }
 

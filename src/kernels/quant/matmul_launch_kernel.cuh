@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one launcher of matmul_kernel: from packed matrices to geometry. Few rows: each block makes
-// the activations it needs in shared memory, and a product is one launch; more rows: a launch of
-// its own makes them once.
+// The one launcher of products: from packed matrices to geometry. Few rows: each block makes the
+// activations it needs in shared memory, and a product is one launch; more rows: a launch of its
+// own makes them once; very many, on Hopper: matmul_prefill_launch_kernel.cuh.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include "kernels/common/cuda_check.cuh"
 #include "kernels/quant/matmul_one_kernel.cuh"
+#include "kernels/quant/matmul_prefill_launch_kernel.cuh"
 #include "tensor/packed_matrix.hpp"
 
 namespace fathom::cuda {
@@ -78,7 +79,10 @@ inline quant::MatmulParams matmul_params(std::initializer_list<const PackedMatri
 inline int64_t matmul_acts_bytes(std::initializer_list<const PackedMatrix*> matrices,
                                  int64_t max_rows) {
   const quant::MatmulParams p = matmul_params(matrices, 1, max_rows, nullptr, nullptr, 0.0f);
-  return (quant::act_layout(p, p.n_rows).bytes + 63) / 64 * 64;
+  const int64_t bytes =
+      std::max(quant::act_layout(p, p.n_rows).bytes,
+               p.n_rows < kPrefillRows ? 0 : quant::prefill_acts(p, p.n_rows).bytes);
+  return (bytes + 63) / 64 * 64;
 }
 
 // Fills p.acts from p.in (matmul_acts_cuda.cu).
@@ -141,6 +145,10 @@ inline int matmul_columns(const quant::MatmulParams& p) {
 // `acts` is scratch of matmul_acts_bytes.
 template <class Op>
 void launch_matmul(quant::MatmulParams p, std::byte* acts, const Op& op, void* stream) {
+  if (takes_prefill(p)) {
+    p.acts = acts;
+    return launch_prefill(p, op, stream);
+  }
   const int columns = matmul_columns(p);
   if (columns == 1) return launch_matmul_one(p, op, stream);
   if (columns == 4) return launch_matmul_columns<4, true>(p, op, stream);
@@ -157,11 +165,16 @@ struct AddToResidual {
   const float* bias;  // [rows] or null
   int rows;
   __device__ void operator()(int, int row, int col, const float* sums) const {
-    float& x_of = x[static_cast<int64_t>(col) * rows + row];
-    float total = x_of + sums[0];
-    if (bias) total += bias[row];
-    x_of = total;
+    write(row, col, read(row, col), sums);
   }
+  // In halves, so that the reads of many values are in flight together.
+  __device__ float read(int row, int col) const { return at(row, col); }
+  __device__ void write(int row, int col, float before, const float* sums) const {
+    float total = before + sums[0];
+    if (bias) total += __ldg(bias + row);
+    at(row, col) = total;
+  }
+  __device__ float& at(int row, int col) const { return x[static_cast<int64_t>(col) * rows + row]; }
 };
 
 }  // namespace fathom::cuda
