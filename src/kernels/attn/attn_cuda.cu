@@ -11,7 +11,8 @@
 namespace fathom {
 namespace {
 
-static_assert(cuda::kAttnKernelSplitTokens == kAttnSplitTokens &&
+static_assert(cuda::kAttnRunTokens == cuda::kAttnUnitTokens &&
+              cuda::kAttnNodeTokens == cuda::kAttnWideUnitTokens &&
               cuda::kAttnKernelColumns == cuda::kAttnTileColumns);
 constexpr float kLog2E = 1.4426950408889634f;
 
@@ -31,18 +32,23 @@ int attribute(cudaDeviceAttr what) {
   return value;
 }
 
-void launch_rows(const cuda::AttnVariant& variant, const cuda::AttnParams& params, int64_t n_ctx,
-                 void* stream) {
+// One block of one tile to a multiprocessor, so that the next kernel's blocks find room beside and
+// fetch what they can; of four tiles, which prompts take, as many as fit.
+void launch_rows(const cuda::AttnVariant& variant, int n_tiles, const cuda::AttnParams& params,
+                 int64_t n_ctx, void* stream) {
   const int shared = variant.shared_bytes + params.n_rows * 16;
   cuda::check(
       cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  int blocks_per_sm = 0;
-  cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, variant.kernel,
-                                                            variant.threads, shared));
+  int blocks_per_sm = 1;
+  if (n_tiles > 1) {
+    cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, variant.kernel,
+                                                              variant.threads, shared));
+  }
   const int64_t resident =
       int64_t{attribute(cudaDevAttrMultiProcessorCount)} * std::max(1, blocks_per_sm);
-  const int64_t n_splits = (n_ctx + kAttnSplitTokens - 1) / kAttnSplitTokens;
-  const int64_t most_items = std::max<int64_t>(1, n_splits) * params.n_rows * params.n_kv_heads;
+  const int64_t unit_tokens = n_tiles == 1 ? cuda::kAttnUnitTokens : cuda::kAttnWideUnitTokens;
+  const int64_t n_units = std::max<int64_t>(1, (n_ctx + unit_tokens - 1) / unit_tokens);
+  const int64_t most_items = n_units * params.n_rows * params.n_kv_heads;
   const dim3 grid(static_cast<unsigned>(std::min(resident, most_items)));
   cuda::launch(variant.kernel, grid, dim3(static_cast<unsigned>(variant.threads)),
                static_cast<size_t>(shared), stream, params);
@@ -75,8 +81,9 @@ void attn_cuda(ExecContext& ctx, const AttnArgs& args) {
   params.kv = s.kv;
   params.page_table = step.page_table;
   params.states = reinterpret_cast<float*>(workspace.take<std::byte>(scratch_bytes));
-  params.counters = counters.take<unsigned>(int64_t{plan.rows_per_launch} * s.n_kv_heads);
-  params.n_slots = scratch_bytes / cuda::attn_slot_bytes(plan.n_tiles, s.head_dim);
+  params.n_slots = cuda::attn_slots(scratch_bytes, plan, s.head_dim);
+  params.counters = counters.take<unsigned>(params.n_slots + int64_t{plan.rows_per_launch} *
+                                                                 s.n_kv_heads);
   params.max_pages = step.max_pages;
   params.n_heads = s.n_heads;
   params.n_kv_heads = s.n_kv_heads;
@@ -91,7 +98,7 @@ void attn_cuda(ExecContext& ctx, const AttnArgs& args) {
     params.is_first_launch = first == 0;
     params.q = args.q + first * width;
     params.out = args.out + first * width;
-    launch_rows(variant, params, s.n_ctx, ctx.stream.handle);
+    launch_rows(variant, plan.n_tiles, params, s.n_ctx, ctx.stream.handle);
   }
 }
 

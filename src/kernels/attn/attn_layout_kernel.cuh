@@ -7,81 +7,89 @@
 
 namespace fathom::cuda {
 
-// As on the host, which attn_cuda.cu asserts: device code includes no header of it.
-inline constexpr int kAttnKernelSplitTokens = 256;
+// As in attn_plan.hpp, which attn_cuda.cu asserts: device code includes no header of the host.
 inline constexpr int kAttnKernelColumns = 8;
+// Levels of the reduction tree: each state folds, in order, those of the level before.
+inline constexpr int kAttnLeafTokens = 32;
+inline constexpr int kAttnRunTokens = 128;
+inline constexpr int kAttnNodeTokens = 512;
+inline constexpr int kAttnSuperTokens = 4096;
 
 struct AttnParams {
   KvLayerView kv;
   const int32_t *pos, *slot, *page_table;
-  const float* q;  // [n_rows, n_heads, head_dim]
-  float* out;      // [n_rows, n_heads, head_dim]
-  float* states;   // [n_slots] states of splits: o [columns][head_dim], m [columns], d [columns]
-  unsigned* counters;  // [entries, n_kv_heads], zero between launches
-  int64_t n_slots;
+  const float* q;      // [n_rows, n_heads, head_dim]
+  float* out;          // [n_rows, n_heads, head_dim]
+  float* states;       // [n_slots] states of units, as AttnSlots lays them out
+  unsigned* counters;  // [n_slots] of supernodes, then [entries, n_kv_heads]; zero between launches
+  int n_slots;
   int n_rows, max_pages, n_heads, n_kv_heads, group, rows_per_entry;
   bool is_first_launch;  // of the step's rows
   float scale_log2;      // scale * log2(e)
 };
 
-// The sizes of a variant, and where the parts of a block's shared memory lie.
+// The sizes of a variant, and where the parts of a block's shared memory lie. Of the block's warps
+// kTiles work on the same tokens, 8 queries each; they are a stream and share a ring of slots.
 template <KvFormat kFormat, int kHeadDim, int kTiles>
 struct AttnLayout {
   static constexpr KvFormat kKvFormat = kFormat;
   static constexpr int kDims = kHeadDim, kColumnTiles = kTiles;
-  static constexpr bool kF32 = kFormat == KvFormat::f32, kF16 = kFormat == KvFormat::f16,
+  static constexpr bool kF32 = kFormat == KvFormat::f32, kBf16 = kFormat == KvFormat::bf16,
                         kCodes = kFormat == KvFormat::q8_0;
-  static constexpr int kWarps = kF32 ? 4 : 8, kThreads = 32 * kWarps;
-  static constexpr int kStepTokens = kWarps * kKvTileTokens;
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
+  static constexpr int kStreams = kWarps / kTiles, kStreamThreads = 32 * kTiles;
   static constexpr int kColumns = kTiles * kAttnKernelColumns;
-  static constexpr int kPieces = kF32 ? 1 : kF16 ? 2 : 3;  // halves whose sum is q or p
-  static constexpr int kDimTiles = kHeadDim / 16;
-  static constexpr int kOwnDimTiles = (kDimTiles + kWarps - 1) / kWarps;  // of a warp
+  static constexpr int kPieces = kF32 ? 1 : kBf16 ? 3 : 2;  // halves whose sum is q or p
+  static constexpr int kChunks = kHeadDim / 16;             // of 16 dims
+  static constexpr int kOwnChunks = (kChunks + kStreams - 1) / kStreams;  // that a warp folds
   static constexpr int kValueBytes = kF32 ? 4 : kCodes ? 1 : 2;
   static constexpr int kTileBytes = static_cast<int>(kv_tile_bytes(kFormat, kHeadDim));
   static constexpr int kScaleOffset = kHeadDim * kKvTileTokens;  // of q8_0, in its tile
-  static constexpr int kStageBytes = kWarps * kTileBytes;        // of K, and as many of V
-  static constexpr int kStages = 4 * kStageBytes <= 144 * 1024 ? 2 : 1;
-  // Weights: halves [piece][tile][token][8 columns], or f32 [column][tokens and padding].
-  static constexpr bool kFloatWeights = kF32 || kCodes;
-  static constexpr int kWeightStride = kStepTokens + 8;
-  static constexpr int kWeightBytes =
-      kFloatWeights ? kColumns * kWeightStride * 4 : kPieces * kColumns * kStepTokens * 2;
-  // Queries: B fragments [piece][tile][16 dims][lane][2], or f32 [column][dims and padding].
-  static constexpr int kQueryStride = kHeadDim + 4;
-  static constexpr int kQueryBytes =
-      kF32 ? kColumns * kQueryStride * 4 : kPieces * kColumns * kHeadDim * 2;
+  static constexpr int kLeafTiles = kAttnLeafTokens / kKvTileTokens;
+  static constexpr int kSlotBytes = kLeafTiles * kTileBytes;  // K or V of a leaf
+  // Three slots a stream in 96 KiB: the next kernel's block has room beside. Where three do not
+  // fit there, what the multiprocessor has.
+  static constexpr int kFit = 96 * 1024 / (kStreams * kSlotBytes);
+  static constexpr int kFitAlone = 192 * 1024 / (kStreams * kSlotBytes);
+  static constexpr int kSlots = kFit >= 3       ? (kFit < 6 ? kFit : 6)
+                                : kFitAlone > 3 ? 3
+                                : kFitAlone > 1 ? kFitAlone
+                                                : 1;
+  static constexpr int kLevels = kTiles == 1 ? 2 : 3;  // of states folded by one block
+  static constexpr int kLevelBytes = kTiles * kChunks * 32 * 16;
+  static constexpr int kStateFloats = kTiles * (kChunks * 32 * 4 + 2 * kAttnKernelColumns);
+  // A round takes 128 tokens a stream: units of 128 are for several streams, a leaf each.
+  static constexpr int kMinUnitShift = kStreams == 1 ? 9 : 7;
 
-  static constexpr int kKeys = 0;
-  static constexpr int kValues = kKeys + kStages * kStageBytes;
-  static constexpr int kWeights = kValues + kStages * kStageBytes;
-  static constexpr int kQueries = kWeights + kWeightBytes;
-  static constexpr int kPartials = kQueries + kQueryBytes;            // f32 [warps][columns]
-  static constexpr int kUnscale = kPartials + kWarps * kColumns * 4;  // f32 [columns]
-  static constexpr int kLimits = kUnscale + kColumns * 4;             // int [columns]
-  static constexpr int kHeads = kLimits + kColumns * 4;               // int [columns]
-  static constexpr int kScan = kHeads + kColumns * 4;                 // int2 [warps], flag
-  static constexpr int kEntries = kScan + (kWarps + 1) * 8;           // int4 [n_rows + 1]
-  static constexpr int shared_bytes(int n_rows) {
-    return (kEntries + 15) / 16 * 16 + (n_rows + 1) * 16;
-  }
-  // Blocks of an H200's multiprocessor: as many as its 227 KiB hold, with registers for each.
-  static constexpr int kBlocks = kTiles == 1 && 2 * shared_bytes(64) <= 224 * 1024 ? 2 : 1;
+  static constexpr int kLevelStates = kStreams * kSlots * kSlotBytes;
+  static constexpr int kScan = kLevelStates + kLevels * kLevelBytes;  // totals [warps], flag
+  static constexpr int kEntries = kScan + kWarps * 32 + 16;           // int4 [n_rows + 1]
+  static constexpr int shared_bytes(int n_rows) { return kEntries + (n_rows + 1) * 16; }
+  static_assert(kStreams == 1 || kStateFloats * 4 <= kSlotBytes, "a slot takes a warp's state");
 };
 
-// What a thread of a block of layout L finds its shared memory by.
+// What a thread of a block of layout L finds its data by. In fragments of MMAs its row is a query:
+// column `row` of the warp's tile of 8; `quad` counts the four lanes of a row.
 template <class L>
 struct AttnThread {
   const AttnParams& params;
   std::byte* shared;
   int lane = static_cast<int>(threadIdx.x) % 32;
   int warp = static_cast<int>(threadIdx.x) / 32;
+  int tile = warp % L::kColumnTiles, stream = warp / L::kColumnTiles;
+  int row = lane / 4, quad = lane % 4;
 
-  __device__ float* floats(int offset) const { return reinterpret_cast<float*>(shared + offset); }
-  __device__ int* ints(int offset) const { return reinterpret_cast<int*>(shared + offset); }
-  // The states of the columns of an item.
-  __device__ float* state(int item) const {
-    return params.states + int64_t{item} * (L::kColumns * (L::kDims + 2));
+  // Chunk i of those whose states the warp folds.
+  __device__ int own_chunk(int i) const { return stream + i * L::kStreams; }
+  __device__ std::byte* slot(int stream, int index) const {
+    return shared + (stream * L::kSlots + index) * L::kSlotBytes;
+  }
+  __device__ void stream_sync() const {
+    if constexpr (L::kStreams == 1) {
+      __syncthreads();
+    } else {
+      __syncwarp();
+    }
   }
 };
 
