@@ -84,6 +84,11 @@ void attn_cuda(ExecContext& ctx, const AttnArgs& args) {
   params.n_slots = cuda::attn_slots(scratch_bytes, plan, s.head_dim);
   params.counters = counters.take<unsigned>(params.n_slots + int64_t{plan.rows_per_launch} *
                                                                  s.n_kv_heads);
+  params.tiles_per_page = s.kv.geometry.page_tokens / kKvTileTokens;
+  params.page_factor = static_cast<unsigned>(((uint64_t{1} << 32) + params.tiles_per_page - 1) /
+                                             params.tiles_per_page);
+  FATHOM_CHECK(s.n_ctx / kKvTileTokens * params.tiles_per_page < int64_t{1} << 32,
+               "page numbers are found by a product of 32 bits");
   params.max_pages = step.max_pages;
   params.n_heads = s.n_heads;
   params.n_kv_heads = s.n_kv_heads;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/attn/attn_leaf_kernel.cuh"
+#include "kernels/common/arch.cuh"
 
 namespace fathom::cuda {
 
@@ -24,14 +25,18 @@ class AttnBlock {
       : at_{params, shared}, work_(at_), feed_(at_, work_), leaf_(at_), levels_(at_), slots_(at_) {}
 
   __device__ void run() {
-    feed_.start();
-    zero_padded_rows();
+    feed_.start_early();
+    AttnCursor now = work_.first(static_cast<int>(blockIdx.x));
+    start_item(now);
+    pdl_wait();
+    fetch_query();
+    feed_.start_late();
     int slot = 0;
-    const auto used = [&] { slot = slot + 1 == L::kSlots ? 0 : slot + 1; };
-#pragma unroll 1
-    for (AttnCursor now = work_.first(static_cast<int>(blockIdx.x)); now.valid;
-         work_.advance(now)) {
-      if (now.starts_item) start_item(now);
+    while (now.valid) {
+      if (now.starts_item) {
+        leaf_.make_query();
+        levels_.clear();
+      }
       const int token = work_.token(now);
       const bool live = is_active_ && token < now.end;
       AttnState<L::kChunks> leaf;
@@ -39,7 +44,7 @@ class AttnBlock {
       if (live) leaf_.scores(at_.slot(at_.stream, slot), token);
       at_.stream_sync();
       feed_.template refill<false>(slot);
-      used();
+      slot = next(slot);
       if (live) leaf_.soften(leaf);
       arrived();
       if (now.step == 0) run_.clear();
@@ -53,12 +58,19 @@ class AttnBlock {
         at_.stream_sync();
         feed_.template refill<true>(slot);
       }
-      used();
+      slot = next(slot);
+      work_.advance(now);
+      if (now.starts_item) {
+        start_item(now);
+        fetch_query();
+      }
     }
     attn_copies_wait<0>();
+    zero_padded_rows();
   }
 
  private:
+  __device__ static int next(int slot) { return slot + 1 == L::kSlots ? 0 : slot + 1; }
   // The oldest copy of the stream's ring is there.
   __device__ void arrived() const {
     attn_copies_wait<L::kSlots - 1>();
@@ -76,17 +88,20 @@ class AttnBlock {
   }
 
   __device__ void start_item(const AttnCursor& c) {
+    is_active_ = is_inside_ = false;
+    head_ = last_token_ = 0;
+    if (!c.valid) return;
     const AttnEntry& e = work_.entry(c.entry);
     const int group = at_.params.group, n_columns = e.n_rows * group;
-    const int column = at_.tile * kAttnKernelColumns + at_.row, row = e.row + column / group;
-    is_active_ = at_.tile * kAttnKernelColumns < n_columns;
+    const int tile = static_cast<int>(at_.tile) * kAttnKernelColumns;
+    const int column = tile + static_cast<int>(at_.row), row = e.row + column / group;
+    is_active_ = tile < n_columns;
     is_inside_ = column < n_columns;
     head_ = row * at_.params.n_heads + c.kv_head * group + column % group;
-    if (is_active_) {
-      leaf_.load_query(at_.params.q + int64_t{head_} * L::kDims, is_inside_,
-                       is_inside_ ? at_.params.pos[row] : -1);
-    }
-    levels_.clear();
+    if (is_inside_) last_token_ = at_.params.pos[row];
+  }
+  __device__ void fetch_query() {
+    leaf_.fetch_query(at_.params.q + int64_t{head_} * L::kDims, is_inside_, last_token_);
   }
 
   // The state of the round, and of the item with its last; V's slot was used and is filled again.
@@ -107,7 +122,7 @@ class AttnBlock {
       __syncthreads();
       own = run_;
     } else {
-      const AttnStored<L> mine{reinterpret_cast<float*>(at_.slot(at_.stream, slot))};
+      const AttnStored<L> mine{reinterpret_cast<float*>(at_.shared + at_.slot(at_.stream, slot))};
       __syncwarp();
 #pragma unroll
       for (int c = 0; c < L::kChunks; ++c) mine.out(at_, c) = run_.out[c];
@@ -119,7 +134,7 @@ class AttnBlock {
       own.clear();
 #pragma unroll
       for (int stream = 0; stream < L::kStreams; ++stream) {
-        const AttnStored<L> from{reinterpret_cast<float*>(at_.slot(stream, slot))};
+        const AttnStored<L> from{reinterpret_cast<float*>(at_.shared + at_.slot(stream, slot))};
         OwnState x;
         x.clear();
         x.max = from.max(at_);
@@ -165,13 +180,14 @@ class AttnBlock {
   __device__ void store_outputs(const OwnState& own) const {
     if (!is_inside_) return;
     float* to = at_.params.out + int64_t{head_} * L::kDims;
+    const float factor = __frcp_rn(own.sum);
 #pragma unroll
     for (int i = 0; i < L::kOwnChunks; ++i) {
       if (at_.own_chunk(i) >= L::kChunks) break;
       const float4& x = own.out[i];
       leaf_.store(to + at_.own_chunk(i) * 16,
-                  make_float4(__fdiv_rn(x.x, own.sum), __fdiv_rn(x.y, own.sum),
-                              __fdiv_rn(x.z, own.sum), __fdiv_rn(x.w, own.sum)));
+                  make_float4(__fmul_rn(x.x, factor), __fmul_rn(x.y, factor),
+                              __fmul_rn(x.z, factor), __fmul_rn(x.w, factor)));
     }
   }
 
@@ -183,7 +199,7 @@ class AttnBlock {
   AttnSlots<L> slots_;
   AttnState<L::kChunks> run_;
   bool is_active_, is_inside_;  // the warp's tile, the thread's column
-  int head_;                    // of the column, counted through the rows
+  int head_, last_token_;       // of the column; heads are counted through the rows
 };
 
 template <KvFormat kFormat, int kHeadDim, int kTiles>

@@ -23,6 +23,8 @@ struct AttnParams {
   float* states;       // [n_slots] states of units, as AttnSlots lays them out
   unsigned* counters;  // [n_slots] of supernodes, then [entries, n_kv_heads]; zero between launches
   int n_slots;
+  int tiles_per_page;
+  unsigned page_factor;  // 2^32 / tiles_per_page, rounded up; not used for 1
   int n_rows, max_pages, n_heads, n_kv_heads, group, rows_per_entry;
   bool is_first_launch;  // of the step's rows
   float scale_log2;      // scale * log2(e)
@@ -69,20 +71,21 @@ struct AttnLayout {
 };
 
 // What a thread of a block of layout L finds its data by. In fragments of MMAs its row is a query:
-// column `row` of the warp's tile of 8; `quad` counts the four lanes of a row.
+// column `row` of the warp's tile of 8; `quad` counts the four lanes of a row. Places in shared
+// memory are offsets in bytes; unsigned, so that divisions are shifts.
 template <class L>
 struct AttnThread {
   const AttnParams& params;
   std::byte* shared;
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  int warp = static_cast<int>(threadIdx.x) / 32;
-  int tile = warp % L::kColumnTiles, stream = warp / L::kColumnTiles;
-  int row = lane / 4, quad = lane % 4;
+  unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  unsigned tile = warp % L::kColumnTiles, stream = warp / L::kColumnTiles;
+  unsigned row = lane / 4, quad = lane % 4;
 
   // Chunk i of those whose states the warp folds.
-  __device__ int own_chunk(int i) const { return stream + i * L::kStreams; }
-  __device__ std::byte* slot(int stream, int index) const {
-    return shared + (stream * L::kSlots + index) * L::kSlotBytes;
+  __device__ int own_chunk(int i) const { return static_cast<int>(stream) + i * L::kStreams; }
+  __device__ static unsigned slot(unsigned stream, int index) {
+    return (stream * L::kSlots + index) * L::kSlotBytes;
   }
   __device__ void stream_sync() const {
     if constexpr (L::kStreams == 1) {

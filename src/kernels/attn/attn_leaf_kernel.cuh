@@ -18,16 +18,19 @@ class AttnLeaf {
   using State = AttnState<L::kChunks>;
   __device__ explicit AttnLeaf(const AttnThread<L>& at) : at_(at) {}
 
-  // The row's query, and the last token that it sees. Rows outside see none.
-  __device__ void load_query(const float* q, bool inside, int last_token) {
+  // The row's query is on its way; last_token: that it sees. Rows outside see none.
+  __device__ void fetch_query(const float* q, bool inside, int last_token) {
     last_token_ = inside ? last_token : -1;
-    float4 x[L::kChunks];
-    uint32_t largest = 0;
 #pragma unroll
     for (int c = 0; c < L::kChunks; ++c) {
-      x[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      if (inside) x[c] = *reinterpret_cast<const float4*>(q + c * 16 + at_.quad * 4);
+      fetched_[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (inside) fetched_[c] = *reinterpret_cast<const float4*>(q + c * 16 + at_.quad * 4);
     }
+  }
+  // REQUIRES: all lanes call it.
+  __device__ void make_query() {
+    float4(&x)[L::kChunks] = fetched_;
+    uint32_t largest = 0;
 #pragma unroll
     for (int c = 0; c < L::kChunks; ++c) {
       scale(x[c], at_.params.scale_log2);
@@ -57,8 +60,9 @@ class AttnLeaf {
     }
   }
 
+  // K and V by their places in shared memory.
   // s becomes the scores (times log2 e) of the row and the lane's four tokens of each tile.
-  __device__ void scores(const std::byte* keys, int first_token) {
+  __device__ void scores(unsigned keys, int first_token) {
 #pragma unroll
     for (int tile = 0; tile < L::kLeafTiles; ++tile) {
 #pragma unroll
@@ -97,7 +101,7 @@ class AttnLeaf {
     leaf.sum = attn_row_sum(leaf.sum);
   }
 
-  __device__ void outputs(const std::byte* values, int first_token, State& leaf) {
+  __device__ void outputs(unsigned values, int first_token, State& leaf) {
     if constexpr (L::kF32) {
       outputs_f32(values, leaf);
     } else {
@@ -153,11 +157,12 @@ class AttnLeaf {
   // Score i of a tile is that of column i / 2 of its MMA's two; these are, of codes, the even and
   // the odd tokens, else the first 8 and the last 8.
   __device__ int token(int i) const {
-    return L::kCodes ? at_.quad * 4 + i % 2 * 2 + i / 2 : i / 2 * 8 + at_.quad * 2 + i % 2;
+    const int quad = static_cast<int>(at_.quad);
+    return L::kCodes ? quad * 4 + i % 2 * 2 + i / 2 : i / 2 * 8 + quad * 2 + i % 2;
   }
   // Dims 4 quad .. 4 quad + 3 of a chunk are the lane's of the row's query: columns 2 quad,
   // 2 quad + 1, 2 quad + 8, 2 quad + 9 of the MMA, and rows of K accordingly.
-  __device__ static int key_dim(int matrix_row, int half) {
+  __device__ static unsigned key_dim(unsigned matrix_row, unsigned half) {
     return matrix_row / 2 * 4 + matrix_row % 2 + half * 2;
   }
   // The pieces of values at columns 2 quad.. of the first and of the second 8 columns, as A.
@@ -172,16 +177,16 @@ class AttnLeaf {
     }
   }
 
-  __device__ void scores_halves(const std::byte* keys) {
+  __device__ void scores_halves(unsigned keys) {
     float c[L::kLeafTiles][2][4] = {};
-    const int half = at_.lane / 16, dim = key_dim(at_.lane % 8, at_.lane / 8 % 2);
+    const unsigned dim = key_dim(at_.lane % 8, at_.lane / 8 % 2);
+    const unsigned row = at_.address + keys + AttnSwizzle<L>::key(dim * 2 + at_.lane / 16) * 16;
 #pragma unroll
     for (int k = 0; k < L::kChunks; ++k) {
 #pragma unroll
       for (int tile = 0; tile < L::kLeafTiles; ++tile) {
         uint32_t b[4];
-        attn_load_matrices(b, keys + tile * L::kTileBytes +
-                                  AttnSwizzle<L>::key((k * 16 + dim) * 2 + half) * 16);
+        attn_load_matrices(b, row + tile * L::kTileBytes + k * 512);
         multiply(c[tile][0], query_[k][0], query_[k][1], b[0], b[1]);
         multiply(c[tile][1], query_[k][0], query_[k][1], b[2], b[3]);
       }
@@ -194,17 +199,17 @@ class AttnLeaf {
     }
   }
 
-  __device__ void scores_codes(const std::byte* keys) {
-    const int dim = at_.lane / 16 * 16 + key_dim(at_.lane % 8, at_.lane / 8 % 2);
+  __device__ void scores_codes(unsigned keys) {
+    const unsigned dim = at_.lane / 16 * 16 + key_dim(at_.lane % 8, at_.lane / 8 % 2);
+    const unsigned row = at_.address + keys + AttnSwizzle<L>::key(dim) * 16;
 #pragma unroll
     for (int block = 0; block < L::kDims / 32; ++block) {
 #pragma unroll
       for (int tile = 0; tile < L::kLeafTiles; ++tile) {
-        const std::byte* k = keys + tile * L::kTileBytes;
         uint32_t codes[4];
-        attn_load_matrices(codes, k + AttnSwizzle<L>::key(block * 32 + dim) * 16);
+        attn_load_matrices(codes, row + tile * L::kTileBytes + block * 512);
         float scales[4];
-        load_scales(k, block, scales);
+        load_scales(keys + tile * L::kTileBytes, block, scales);
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
           float c[4] = {};
@@ -224,9 +229,9 @@ class AttnLeaf {
     }
   }
   // Of tokens 4 quad .. 4 quad + 3 of a tile.
-  __device__ void load_scales(const std::byte* tile, int block, float (&scales)[4]) const {
-    const uint2 x = *reinterpret_cast<const uint2*>(tile + L::kScaleOffset + block * 32 +
-                                                    at_.quad * 8);
+  __device__ void load_scales(unsigned tile, int block, float (&scales)[4]) const {
+    const uint2 x = *reinterpret_cast<const uint2*>(at_.shared + tile + L::kScaleOffset +
+                                                    block * 32 + at_.quad * 8);
     const float2 low = __half22float2(reinterpret_cast<const __half2&>(x.x));
     const float2 high = __half22float2(reinterpret_cast<const __half2&>(x.y));
     scales[0] = low.x;
@@ -236,8 +241,8 @@ class AttnLeaf {
   }
 
   // Sums of 16 dims, then their sum: fewer roundings at the size of the score.
-  __device__ void scores_f32(const std::byte* keys) {
-    const auto* k = reinterpret_cast<const float*>(keys) + at_.quad * 2;
+  __device__ void scores_f32(unsigned keys) {
+    const auto* k = reinterpret_cast<const float*>(at_.shared + keys) + at_.quad * 2;
 #pragma unroll 1
     for (int owner = 0; owner < 4; ++owner) {
 #pragma unroll
@@ -265,7 +270,7 @@ class AttnLeaf {
     }
   }
 
-  __device__ void outputs_halves(const std::byte* values, float (&o)[2 * L::kChunks][4]) {
+  __device__ void outputs_halves(unsigned values, float (&o)[2 * L::kChunks][4]) {
 #pragma unroll
     for (int tile = 0; tile < L::kLeafTiles; ++tile) {
       uint32_t low[L::kPieces], high[L::kPieces];
@@ -274,8 +279,8 @@ class AttnLeaf {
 #pragma unroll
       for (int c = 0; c < L::kChunks; ++c) {
         uint32_t b[4];
-        attn_load_matrices(b, values + tile * L::kTileBytes +
-                                  AttnSwizzle<L>::value(at_.lane % 16, c * 2 + at_.lane / 16) * 16);
+        const unsigned chunk = AttnSwizzle<L>::value(at_.lane % 16, (c * 2) | at_.lane / 16);
+        attn_load_matrices(b, at_.address + values + tile * L::kTileBytes + chunk * 16);
         multiply(o[2 * c], low, high, b[0], b[1]);
         multiply(o[2 * c + 1], low, high, b[2], b[3]);
       }
@@ -284,14 +289,14 @@ class AttnLeaf {
 
   // What the outputs have to be multiplied with: scales of V are taken up by the weights, relative
   // to a power of two above all that the row sees, which keeps their pieces within f16's range.
-  __device__ float outputs_codes(const std::byte* values, int first_token,
+  __device__ float outputs_codes(unsigned values, int first_token,
                                  float (&o)[2 * L::kChunks][4]) {
     const float largest = largest_scale(values, first_token);
     const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23) - 126, -24);
     const float down = __int_as_float((127 - exponent) << 23);
 #pragma unroll
     for (int tile = 0; tile < L::kLeafTiles; ++tile) {
-      const std::byte* v = values + tile * L::kTileBytes;
+      const unsigned v = values + tile * L::kTileBytes;
 #pragma unroll
       for (int block = 0; block < L::kDims / 32; ++block) {
         float scales[4], p[4];
@@ -306,9 +311,9 @@ class AttnLeaf {
         attn_split<L::kBf16>(p[0], p[1], low);
         attn_split<L::kBf16>(p[2], p[3], high);
         uint32_t codes[4];
-        const int token = at_.lane % 8 * 2 + at_.lane / 8 % 2;
-        attn_load_matrices(
-            codes, v + AttnSwizzle<L>::value(token, block * 2 + at_.lane / 16) * 16);
+        const unsigned token = at_.lane % 8 * 2 + at_.lane / 8 % 2;
+        const unsigned chunk16 = AttnSwizzle<L>::value(token, (block * 2) | at_.lane / 16);
+        attn_load_matrices(codes, at_.address + v + chunk16 * 16);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {  // even and odd dims of the block's two chunks
           const int chunk = i / 2, odd = i % 2;
@@ -321,7 +326,7 @@ class AttnLeaf {
     return __int_as_float((127 + exponent) << 23);
   }
   // Of V, over the tokens that the row sees; NaNs aside.
-  __device__ float largest_scale(const std::byte* values, int first_token) const {
+  __device__ float largest_scale(unsigned values, int first_token) const {
     float largest = 0.0f;
 #pragma unroll
     for (int tile = 0; tile < L::kLeafTiles; ++tile) {
@@ -331,7 +336,7 @@ class AttnLeaf {
         load_scales(values + tile * L::kTileBytes, block, scales);
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
-          const int token = first_token + tile * kKvTileTokens + at_.quad * 4 + t;
+          const int token = first_token + tile * kKvTileTokens + static_cast<int>(at_.quad) * 4 + t;
           largest = fmaxf(largest, token <= last_token_ ? scales[t] : 0.0f);
         }
       }
@@ -339,7 +344,7 @@ class AttnLeaf {
     return attn_row_max(largest);
   }
 
-  __device__ void outputs_f32(const std::byte* values, State& leaf) {
+  __device__ void outputs_f32(unsigned values, State& leaf) {
 #pragma unroll
     for (int c = 0; c < L::kChunks; ++c) leaf.out[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
@@ -349,7 +354,7 @@ class AttnLeaf {
 #pragma unroll 1
         for (int owner = 0; owner < 4; ++owner) {
           const float p = __shfl_sync(0xffffffffu, s_[tile][i], at_.row * 4 + owner);
-          const float* v = reinterpret_cast<const float*>(values + tile * L::kTileBytes) +
+          const float* v = reinterpret_cast<const float*>(at_.shared + values + tile * L::kTileBytes) +
                            (i / 2 * 8 + owner * 2 + i % 2) * L::kDims + at_.quad * 2;
 #pragma unroll
           for (int c = 0; c < L::kChunks; ++c) {
@@ -367,6 +372,7 @@ class AttnLeaf {
   int last_token_;
   float unscale_;
   float s_[L::kLeafTiles][4];
+  float4 fetched_[L::kChunks];
   // Of a chunk: the pieces of its first and its second two values, or four values.
   uint32_t query_[L::kChunks][L::kF32 ? 4 : 2][L::kPieces];
 };

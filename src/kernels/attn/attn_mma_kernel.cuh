@@ -14,13 +14,13 @@
 
 namespace fathom::cuda {
 
-__device__ __forceinline__ unsigned attn_shared_address(const void* p) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
 // 16 bytes, or zeros instead of reading.
-__device__ __forceinline__ void attn_copy_async(void* to, const void* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(attn_shared_address(to)),
-               "l"(from), "r"(inside ? 16 : 0)
+__device__ __forceinline__ void attn_copy_async(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void attn_copy_async(unsigned to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(inside ? 16 : 0)
                : "memory");
 }
 __device__ __forceinline__ void attn_copies_commit() {
@@ -34,10 +34,10 @@ __device__ __forceinline__ void attn_prefetch_l2(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 // Four 8x8 matrices of halves, transposed; lane l has the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void attn_load_matrices(uint32_t (&r)[4], const void* row) {
+__device__ __forceinline__ void attn_load_matrices(uint32_t (&r)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(attn_shared_address(row))
+               : "r"(row)
                : "memory");
 }
 // Adds one, back to zero after n; true for the n-th. What all arrived threads wrote before is

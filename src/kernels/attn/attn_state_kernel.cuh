@@ -53,7 +53,8 @@ struct AttnStored {
   float* data;
 
   __device__ float4& out(const AttnThread<L>& at, int chunk) const {
-    return reinterpret_cast<float4*>(data)[(at.tile * L::kChunks + chunk) * 32 + at.lane];
+    return reinterpret_cast<float4*>(data)[(static_cast<int>(at.tile) * L::kChunks + chunk) * 32 +
+                                           static_cast<int>(at.lane)];
   }
   __device__ float& max(const AttnThread<L>& at) const {
     return data[L::kColumnTiles * L::kChunks * 128 + at.tile * kAttnKernelColumns + at.row];
@@ -98,7 +99,8 @@ class AttnLevels {
   __device__ float4& out(int level, int i) const {
     return reinterpret_cast<float4*>(
         at_.shared + L::kLevelStates +
-        level * L::kLevelBytes)[(at_.tile * L::kChunks + at_.own_chunk(i)) * 32 + at_.lane];
+        level * L::kLevelBytes)[(static_cast<int>(at_.tile) * L::kChunks + at_.own_chunk(i)) * 32 +
+                                static_cast<int>(at_.lane)];
   }
   __device__ void load(int level, State& s) const {
     s.clear();

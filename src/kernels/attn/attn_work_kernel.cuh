@@ -40,7 +40,7 @@ class AttnWork {
   __device__ int n_units(int len) const { return units(len, unit_shift_); }
   __device__ int round_tokens() const { return L::kStreams * kAttnLeafTokens * steps_; }
   __device__ int token(const AttnCursor& c) const {
-    return c.round + (at_.stream * steps_ + c.step) * kAttnLeafTokens;
+    return c.round + (static_cast<int>(at_.stream) * steps_ + c.step) * kAttnLeafTokens;
   }
   __device__ bool ends_round(const AttnCursor& c) const { return c.step + 1 == steps_; }
   __device__ bool ends_item(const AttnCursor& c) const {
@@ -148,7 +148,7 @@ class AttnWork {
 #pragma unroll
       for (int size = 0; size < kSizes; ++size)
         before.units[size] = __shfl_up_sync(0xffffffffu, until.units[size], distance);
-      if (at_.lane >= distance) add(until, before);
+      if (static_cast<int>(at_.lane) >= distance) add(until, before);
     }
     auto* of_warps = reinterpret_cast<Totals*>(at_.shared + L::kScan);
     if (at_.lane == 31) of_warps[at_.warp] = until;
@@ -156,7 +156,7 @@ class AttnWork {
     Totals all{}, warps_before{};
 #pragma unroll
     for (int w = 0; w < L::kWarps; ++w) {
-      if (w == at_.warp) warps_before = all;
+      if (w == static_cast<int>(at_.warp)) warps_before = all;
       add(all, of_warps[w]);
     }
     n_entries_ = all.entries;
