@@ -225,7 +225,8 @@ class Chain {
     ctx.stream.handle = stream_;
     ctx.workspace = {workspace_.get().data, workspace_.get().bytes};
     ctx.counters = {counters_.get().data, counters_.get().bytes};
-    attn_cuda(ctx, {static_, &step, data<float>(device_q_[from]), data<float>(device_q_[1 - from])});
+    attn_cuda(ctx,
+              {static_, &step, data<float>(device_q_[from]), data<float>(device_q_[1 - from])});
   }
 
   const DeviceApi& api_;
@@ -307,9 +308,9 @@ class Bench {
           "\"cache\": \"{}\", \"batch\": \"{}\", \"kv_bytes\": {}, \"rotated_bytes\": {}, "
           "\"relative_error\": {:.3g}, \"us\": {:.4f}, \"us_samples\": [{:.4f}], "
           "\"ceiling_gbps_samples\": [{:.1f}]}}",
-          i ? "," : "", r.c.shape.name, r.c.shape.n_heads, r.c.shape.n_kv_heads,
-          r.c.shape.head_dim, kv_format_name(r.c.format), r.c.what, r.kv_bytes, r.rotated_bytes,
-          r.error, median(r.us), fmt::join(r.us, ", "), fmt::join(r.ceiling_gbps, ", "));
+          i ? "," : "", r.c.shape.name, r.c.shape.n_heads, r.c.shape.n_kv_heads, r.c.shape.head_dim,
+          kv_format_name(r.c.format), r.c.what, r.kv_bytes, r.rotated_bytes, r.error, median(r.us),
+          fmt::join(r.us, ", "), fmt::join(r.ceiling_gbps, ", "));
     }
     out += "\n]}\n";
     std::FILE* to = std::fopen(file, "w");
@@ -321,9 +322,9 @@ class Bench {
  private:
   double ceiling_gbps() {
     const double us = timer_.us([&] {
-      cuda::read_stream({ceiling_.get().data, kCeilingBytes,
-                         reinterpret_cast<uint64_t*>(sum_.get().data)},
-                        stream_.get());
+      cuda::read_stream(
+          {ceiling_.get().data, kCeilingBytes, reinterpret_cast<uint64_t*>(sum_.get().data)},
+          stream_.get());
     });
     return static_cast<double>(kCeilingBytes) / us * 1e-3;
   }
@@ -344,8 +345,9 @@ class Bench {
     const double us = median(row.us), tbps = static_cast<double>(row.kv_bytes) / us * 1e-6;
     const double ceiling = median(row.ceiling_gbps) * 1e-3;
     fmt::print("{:14} {:5} {:17} {:9.2f} {:8.2f}..{:8.2f} {:7.3f} {:9.3f} {:5.1f}% {:9.2g}\n",
-               c.shape.name, kv_format_name(c.format), c.what, us, *std::ranges::min_element(row.us),
-               *std::ranges::max_element(row.us), tbps, ceiling, 100 * tbps / ceiling, row.error);
+               c.shape.name, kv_format_name(c.format), c.what, us,
+               *std::ranges::min_element(row.us), *std::ranges::max_element(row.us), tbps, ceiling,
+               100 * tbps / ceiling, row.error);
     rows_.push_back(std::move(row));
   }
 

@@ -287,12 +287,13 @@ std::vector<Row> decode_rows(const std::vector<int>& lengths) {
   for (const int n : lengths) out.push_back({n - 1, static_cast<int32_t>(out.size())});
   return out;
 }
-const std::vector<int> kLengths{1641, 1, 15, 512, 16, 17, 29, 257, 52, 255, 256};
+const std::vector<int> kLengths{1641, 1,  15, 512, 16,  17,  29,  257, 52,  255, 256,
+                                31,   32, 33, 127, 128, 129, 511, 513, 640, 641, 1640};
 
 TEST_P(CudaAttn, EveryGroupDecodesEveryLength) {
   const int pages[] = {16, 64, kContiguous};
   int i = 0;
-  for (const int group : {1, 2, 3, 4, 7, 8, 16}) {
+  for (int group = 1; group <= cuda::kAttnMaxCudaGroup; ++group) {
     expect_good({group, 2, 64}, decode_rows(kLengths),
                 {.page_tokens = pages[i++ % 3], .n_ctx = 2048});
   }
@@ -310,6 +311,36 @@ TEST_P(CudaAttn, EveryHeadDim) {
 TEST_P(CudaAttn, Deep) {
   expect_good({7, 4, 128}, decode_rows({4096}), {.page_tokens = 64, .n_ctx = 32768, .max_rows = 1});
   expect_good({3, 3, 64}, decode_rows({4096, 4095}), {.page_tokens = 16, .n_ctx = 4096});
+  for (const int n : {2047, 2048, 2049, 4097, 8191, 8192, 8193, 16385}) {
+    expect_good({2, 2, 64}, decode_rows({n}), {.page_tokens = 32, .n_ctx = n, .max_rows = 1});
+  }
+  for (const int n : {131071, 131072, 131073}) {
+    expect_good({1, 1, 64}, decode_rows({n}), {.n_ctx = n, .max_rows = 1});
+  }
+}
+
+// The more work there is beside, the larger the part of a sequence that a block takes.
+TEST_P(CudaAttn, BitsDoNotDependOnWhatABlockTakes) {
+  const Shape shape{7, 4, 64};
+  const size_t width = static_cast<size_t>(shape.width());
+  const std::vector<int> lengths{1641, 700, 2049, 100, 3500};
+  std::vector<std::vector<float>> alone;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    alone.push_back(run(
+        Problem(shape, GetParam(), {{lengths[i] - 1, static_cast<int32_t>(i)}}, {.n_ctx = 4096})));
+  }
+  for (const int n_others : {0, 5, 27}) {
+    for (const int max_rows : {100, 1}) {  // with room for all states, or for few
+      std::vector<int> all = lengths;
+      for (int i = 0; i < n_others; ++i) all.push_back(2048 - 3 * i);
+      const std::vector<float> got =
+          run(Problem(shape, GetParam(), decode_rows(all), {.n_ctx = 4096, .max_rows = max_rows}));
+      for (size_t i = 0; i < lengths.size(); ++i) {
+        EXPECT_TRUE(same_bits(std::span(got).subspan(i * width, width), alone[i]))
+            << lengths[i] << " tokens, beside " << n_others << " others";
+      }
+    }
+  }
 }
 
 TEST_P(CudaAttn, PromptsAndChunks) {

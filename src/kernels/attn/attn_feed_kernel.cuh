@@ -63,24 +63,21 @@ class AttnFeed {
           late_ = source_;
           late_cached_ = n_cached;
         }
-        copy<false>(source_, filled_, n_cached, true);
-      } else {
-        copy<true>(source_, filled_, n_cached, true);
-        move_on();
       }
+      copy(source_, filled_, filled_ % 2 == 1, n_cached, true);
+      if (filled_ % 2 == 1) move_on();
     }
   }
   // After it: the rest.
   __device__ void start_late() {
-    if (late_slot_ >= 0) {
-      copy<false>(late_, late_slot_, late_cached_, false);
-      if (late_slot_ + 1 < filled_) copy<true>(late_, late_slot_ + 1, late_cached_, false);
-    }
 #pragma unroll 1
     for (int slot = 0; slot < L::kSlots; ++slot) {
-      if (slot >= filled_) {
-        slot % 2 == 0 ? copy<false>(source_, slot, 0, false) : copy<true>(source_, slot, 0, false);
-        if (slot % 2 == 1) move_on();
+      const bool is_late = late_slot_ >= 0 && slot / 2 == late_slot_ / 2 && slot < filled_;
+      if (is_late || slot >= filled_) {
+        AttnSource source = source_;
+        if (is_late) source = late_;
+        copy(source, slot, slot % 2 == 1, is_late ? late_cached_ : 0, false);
+        if (!is_late && slot % 2 == 1) move_on();
       }
       attn_copies_commit();
     }
@@ -90,7 +87,7 @@ class AttnFeed {
   template <bool kAfterValues>
   __device__ void refill(int slot) {
     constexpr bool kOfValues = (L::kSlots % 2 == 1) != kAfterValues;
-    copy<kOfValues>(source_, slot, 0, false);
+    copy(source_, slot, kOfValues, 0, false);
     attn_copies_commit();
     if constexpr (kOfValues) move_on();
   }
@@ -126,11 +123,11 @@ class AttnFeed {
   }
 
   // Those tiles of the leaf that were cached before the step, or the others.
-  template <bool kOfValues>
-  __device__ void copy(const AttnSource& source, int slot, int n_cached, bool cached) const {
+  __device__ void copy(const AttnSource& source, int slot, bool of_values, int n_cached,
+                       bool cached) const {
     if (!source.is_live) return;
     const unsigned to = at_.address + at_.slot(at_.stream, slot);
-    const std::byte* cache = kOfValues ? at_.params.kv.v : at_.params.kv.k;
+    const std::byte* cache = of_values ? at_.params.kv.v : at_.params.kv.k;
 #pragma unroll
     for (int i = 0; i < L::kLeafTiles; ++i) {
       const int64_t head = int64_t{source.page[i]} * at_.params.n_kv_heads + source.kv_head;
@@ -138,7 +135,7 @@ class AttnFeed {
           cache + (head * at_.params.tiles_per_page + source.tile[i]) * L::kTileBytes;
       const int first = source.token + i * kKvTileTokens;
       if ((first + kKvTileTokens <= n_cached) == cached) {
-        copy_tile<kOfValues>(to + i * L::kTileBytes, from, source.len - first);
+        copy_tile(to + i * L::kTileBytes, from, of_values, source.len - first);
       } else if (first < n_cached && cached) {
         for (unsigned line = thread(); line * 128 < L::kTileBytes; line += L::kStreamThreads)
           attn_prefetch_l2(from + line * 128);
@@ -146,38 +143,33 @@ class AttnFeed {
     }
   }
   // V past the end becomes zeros: a weight of 0 times NaN is NaN.
-  template <bool kOfValues>
-  __device__ void copy_tile(unsigned to, const std::byte* from, int left) const {
+  __device__ void copy_tile(unsigned to, const std::byte* from, bool of_values, int left) const {
     constexpr unsigned kChunks = L::kTileBytes / 16;
     from += thread() * 16;
-    if (left >= kKvTileTokens || (!kOfValues && left > 0)) {
+    if (left >= kKvTileTokens || (!of_values && left > 0)) {
 #pragma unroll
       for (unsigned first = 0; first < kChunks; first += L::kStreamThreads) {
         if (kChunks - first < L::kStreamThreads && first + thread() >= kChunks) break;
-        attn_copy_async(to + place<kOfValues>(first) * 16, from + first * 16);
+        attn_copy_async(to + place(of_values, first) * 16, from + first * 16);
       }
-    } else if (kOfValues) {
+    } else if (of_values) {
       if (left <= 0) from = at_.params.kv.v;  // not read
 #pragma unroll 1
       for (unsigned first = 0; first + thread() < kChunks; first += L::kStreamThreads) {
         const int token = static_cast<int>((first + thread()) / AttnSwizzle<L>::kRowChunks);
-        attn_copy_async(to + place<kOfValues>(first) * 16, left > 0 ? from + first * 16 : from,
+        attn_copy_async(to + place(of_values, first) * 16, left > 0 ? from + first * 16 : from,
                         left > 0 && (token < left || token >= kKvTileTokens));
       }
     }
   }
   // Of the thread's chunk among those from `first` on; q8_0's scales lie behind the values.
-  template <bool kOfValues>
-  __device__ unsigned place(unsigned first) const {
+  __device__ unsigned place(bool of_values, unsigned first) const {
     using Swizzle = AttnSwizzle<L>;
     const unsigned chunk = first + thread();
     if (L::kCodes && chunk >= L::kScaleOffset / 16) return chunk;
-    if constexpr (kOfValues) {
-      return Swizzle::value(chunk / Swizzle::kRowChunks, chunk % Swizzle::kRowChunks);
-    } else {
-      static_assert(L::kStreamThreads % 32 == 0);
-      return first + Swizzle::key(thread());
-    }
+    static_assert(L::kStreamThreads % 32 == 0);
+    return of_values ? Swizzle::value(chunk / Swizzle::kRowChunks, chunk % Swizzle::kRowChunks)
+                     : first + Swizzle::key(thread());
   }
   __device__ unsigned thread() const { return at_.tile * 32 + at_.lane; }  // of the stream
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over the tiled cache, one launch for decode and prefill. The reduction tree knows token
-// indices only: leaves of 32 tokens fold in order into runs of 128, these into nodes of 512, into
-// supernodes of 4,096, into the result, whoever computes which part (attn_work_kernel.cuh). A warp
-// takes leaves alone, without a barrier, and folds its run; the block folds the runs of its
-// streams; states that cross blocks go through scratch, where the last block to come folds them.
+// indices only: leaves of 32 tokens fold in order into runs of 128, four of these into a node of
+// 512, and so on up to 8,192, all of these into the result, whoever computes which part
+// (attn_work_kernel.cuh). A warp takes leaves alone, without a barrier, and folds its run; the
+// block folds the runs of its streams; the blocks of a cluster fold their states through each
+// other's shared memory; what crosses clusters goes through scratch, where the last to come folds.
 // A column is a query; those of rows of one sequence that share a KV head share a pass. The bits of
 // a column depend on its query and tokens only: masked tokens and empty states change nothing, and
 // no contraction is left to the compiler.
@@ -12,7 +13,6 @@
 #pragma once
 
 #include "kernels/attn/attn_leaf_kernel.cuh"
-#include "kernels/common/arch.cuh"
 
 namespace fathom::cuda {
 
@@ -22,11 +22,13 @@ class AttnBlock {
 
  public:
   __device__ AttnBlock(const AttnParams& params, std::byte* shared)
-      : at_{params, shared}, work_(at_), feed_(at_, work_), leaf_(at_), levels_(at_), slots_(at_) {}
+      : at_{params, shared}, work_(at_), feed_(at_, work_), leaf_(at_), levels_(at_) {}
 
   __device__ void run() {
     feed_.start_early();
     AttnCursor now = work_.first(static_cast<int>(blockIdx.x));
+    if (!now.valid && static_cast<int>(blockIdx.x) >= at_.params.n_rows)
+      return;  // room for the next kernel
     start_item(now);
     pdl_wait();
     fetch_query();
@@ -67,6 +69,7 @@ class AttnBlock {
     }
     attn_copies_wait<0>();
     zero_padded_rows();
+    if (has_exchanged_) cluster_wait();  // the others have read this block's state
   }
 
  private:
@@ -90,15 +93,18 @@ class AttnBlock {
   __device__ void start_item(const AttnCursor& c) {
     is_active_ = is_inside_ = false;
     head_ = last_token_ = 0;
-    if (!c.valid) return;
+    if (c.len == 0) return;
     const AttnEntry& e = work_.entry(c.entry);
-    const int group = at_.params.group, n_columns = e.n_rows * group;
-    const int tile = static_cast<int>(at_.tile) * kAttnKernelColumns;
-    const int column = tile + static_cast<int>(at_.row), row = e.row + column / group;
-    is_active_ = tile < n_columns;
+    const int column = at_.column(), n_columns = e.n_rows * at_.params.group;
+    is_active_ = column - static_cast<int>(at_.row) < n_columns;
     is_inside_ = column < n_columns;
-    head_ = row * at_.params.n_heads + c.kv_head * group + column % group;
-    if (is_inside_) last_token_ = at_.params.pos[row];
+    head_ = head_of(c, column);
+    if (is_inside_) last_token_ = at_.params.pos[e.row + column / at_.params.group];
+  }
+  // Of a column, counted through the rows.
+  __device__ int head_of(const AttnCursor& c, int column) const {
+    const int group = at_.params.group, row = work_.entry(c.entry).row + column / group;
+    return row * at_.params.n_heads + c.kv_head * group + column % group;
   }
   __device__ void fetch_query() {
     leaf_.fetch_query(at_.params.q + int64_t{head_} * L::kDims, is_inside_, last_token_);
@@ -110,8 +116,7 @@ class AttnBlock {
     fold_streams(slot, own);
     feed_.template refill<true>(slot);
     const bool ends_item = work_.ends_item(now);
-    const int begin_of_item = now.end - 1 >> work_.unit_shift() << work_.unit_shift();
-    if (!ends_item || now.round != begin_of_item)
+    if (!ends_item || now.round != now.unit << work_.unit_shift())
       levels_.climb(own, now.round + work_.round_tokens(), ends_item);
     if (ends_item) deliver(now, own);
   }
@@ -122,73 +127,151 @@ class AttnBlock {
       __syncthreads();
       own = run_;
     } else {
-      const AttnStored<L> mine{reinterpret_cast<float*>(at_.shared + at_.slot(at_.stream, slot))};
       __syncwarp();
-#pragma unroll
-      for (int c = 0; c < L::kChunks; ++c) mine.out(at_, c) = run_.out[c];
-      if (at_.quad == 0) {
-        mine.max(at_) = run_.max;
-        mine.sum(at_) = run_.sum;
-      }
+      store_state(at_.slot(at_.stream, slot), run_);
       __syncthreads();
       own.clear();
 #pragma unroll
       for (int stream = 0; stream < L::kStreams; ++stream) {
-        const AttnStored<L> from{reinterpret_cast<float*>(at_.shared + at_.slot(stream, slot))};
+        const AttnStored<L> from{at_.shared + at_.slot(stream, slot)};
         OwnState x;
         x.clear();
-        x.max = from.max(at_);
-        x.sum = from.sum(at_);
+        x.max = from.max(at_.column());
+        x.sum = from.sum(at_.column());
 #pragma unroll
         for (int i = 0; i < L::kOwnChunks; ++i) {
-          if (at_.own_chunk(i) < L::kChunks) x.out[i] = from.out(at_, at_.own_chunk(i));
+          if (at_.own_chunk(i) < L::kChunks) x.out[i] = from.out(at_.own_position(i));
         }
         own.fold(x);
       }
       __syncthreads();
     }
   }
-
-  // The state of an item: the result, or a part that waits in scratch for the others.
-  __device__ void deliver(const AttnCursor& now, OwnState& own) const {
-    const AttnEntry& e = work_.entry(now.entry);
-    const int n_units = work_.n_units(e.len), n_kv_heads = at_.params.n_kv_heads;
-    if (n_units > 1) {
-      const int of_super = kAttnSuperTokens >> work_.unit_shift();  // units
-      const int n_supers = (n_units + of_super - 1) / of_super;
-      const int unit = now.item / n_kv_heads - e.first_unit;
-      const int super = unit / of_super;
-      const int first = now.item - unit % of_super * n_kv_heads;  // slot of the super's first unit
-      slots_.store(now.item, own);
-      if (of_super > 1) {
-        const int n = min(of_super, n_units - super * of_super);
-        if (!slots_.is_last(at_.params.counters + first, n)) return;
-        const bool in_runs = 1 << work_.unit_shift() == kAttnRunTokens;
-        slots_.fold(first, n_kv_heads, n, in_runs, own);
-      }
-      if (n_supers > 1) {
-        __syncthreads();  // the slot's state was read by all
-        if (of_super > 1) slots_.store(first, own);
-        unsigned* of_entries = at_.params.counters + at_.params.n_slots;
-        if (!slots_.is_last(of_entries + now.entry * n_kv_heads + now.kv_head, n_supers)) return;
-        slots_.fold(e.first_unit * n_kv_heads + now.kv_head, of_super * n_kv_heads, n_supers, false,
-                    own);
-      }
+  __device__ void store_state(unsigned to, const AttnState<L::kChunks>& x) const {
+    const AttnStored<L> stored{at_.shared + to};
+#pragma unroll
+    for (int chunk = 0; chunk < L::kChunks; ++chunk) {
+      stored.out((static_cast<int>(at_.tile) * L::kChunks + chunk) * 32 +
+                 static_cast<int>(at_.lane)) = x.out[chunk];
     }
-    store_outputs(own);
+    if (at_.quad != 0) return;
+    stored.max(at_.column()) = x.max;
+    stored.sum(at_.column()) = x.sum;
   }
+
+  // The state of an item: the result, or a part. Its team, the blocks of the cluster with items of
+  // the same head, share the positions: each gets its share of all states and folds it. If there
+  // are more teams, the last of them to come folds the share of their states.
+  __device__ void deliver(const AttnCursor& now, const OwnState& own) {
+    if (work_.group() == 1) {
+      store_outputs(own);
+      return;
+    }
+    const int team = work_.team(), rank = static_cast<int>(cluster_rank()) % team;
+    const int n_units = now.len > 0 ? work_.n_units(now.len) : 0;
+    const int first_unit = now.unit - rank, n_live = min(team, n_units - first_unit);
+    const int n_teams = (n_units + team - 1) / team, share = L::kPositions / team;
+    exchange(own, rank, team);
+    const AttnShares received{at_.shared + L::kExchange, share};
+    const int size = work_.blocks_of_cluster(), tokens = 1 << work_.unit_shift();
+    // Of the head's teams, this block's share.
+    auto* states = reinterpret_cast<std::byte*>(at_.params.states) +
+                   int64_t{(now.item - now.unit) / size} * AttnShares::bytes(L::kPositions) +
+                   rank * n_teams * AttnShares::bytes(share);
+    const AttnShares of_teams{states, share};
+    if (n_live > 0) {
+      each_output(share, [&](int position, int component) {
+        const AttnOutput x = attn_fold(received, n_live, tokens, position, component);
+        if (n_teams == 1) {
+          store_output(now, rank * share + position, component, x);
+          return;
+        }
+        const AttnShares to = of_teams.state(first_unit / team);
+        reinterpret_cast<float*>(to.data)[position * 4 + component] = x.out;
+        if (component == 0) {
+          reinterpret_cast<float2*>(to.data + share * 16)[position] =
+              make_float2(__int_as_float(x.max), x.sum);
+        }
+      });
+    }
+    end_exchange();
+    if (n_teams <= 1 || n_live <= 0) return;
+    const int head = now.entry * at_.params.n_kv_heads + now.kv_head;
+    if (!is_last(at_.params.counters + head * team + rank, n_teams)) return;
+    each_output(share, [&](int position, int component) {
+      store_output(now, rank * share + position, component,
+                   attn_fold(of_teams, n_teams, tokens * team, position, component));
+    });
+  }
+
+  // The outputs of a share.
+  template <class Visit>
+  __device__ static void each_output(int share, const Visit& visit) {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < share * 4; i += L::kThreads) {
+      visit(i / 4, i % 4);
+    }
+  }
+
+  // Each block of the team gets its share of this one's state.
+  __device__ void exchange(const OwnState& own, int rank, int team) {
+    const bool alone = work_.blocks_of_cluster() == 1;
+    if (has_exchanged_) cluster_wait();
+    if (alone) __syncthreads();
+    const int share = L::kPositions / team;
+    const int first_rank = static_cast<int>(cluster_rank()) - rank;
+#pragma unroll
+    for (int i = 0; i < L::kOwnChunks; ++i) {
+      if (at_.own_chunk(i) >= L::kChunks) break;
+      const int position = at_.own_position(i), to = position / share;
+      std::byte* data = at_.shared + L::kExchange + rank * AttnShares::bytes(share);
+      if (!alone) data = cluster_map(data, static_cast<unsigned>(first_rank + to));
+      AttnShares{data, share}.store(position - to * share, own.out[i], own.max, own.sum);
+    }
+    if (alone) {
+      __syncthreads();
+    } else {
+      cluster_arrive();
+      cluster_wait();
+    }
+  }
+  // This block has read what it got.
+  __device__ void end_exchange() {
+    if (work_.blocks_of_cluster() == 1) return;
+    cluster_arrive();
+    has_exchanged_ = true;
+  }
+
+  // Whether this block is the last of n to say so. REQUIRES: all threads call it.
+  __device__ bool is_last(unsigned* counter, int n) const {
+    int* flag = reinterpret_cast<int*>(at_.shared + L::kScan + L::kWarps * 8);
+    __syncthreads();  // all have stored
+    if (threadIdx.x == 0) *flag = attn_is_last(counter, n);
+    __syncthreads();
+    return *flag != 0;
+  }
+
   __device__ void store_outputs(const OwnState& own) const {
     if (!is_inside_) return;
-    float* to = at_.params.out + int64_t{head_} * L::kDims;
     const float factor = __frcp_rn(own.sum);
 #pragma unroll
     for (int i = 0; i < L::kOwnChunks; ++i) {
       if (at_.own_chunk(i) >= L::kChunks) break;
+      float* to = at_.params.out + int64_t{head_} * L::kDims + at_.own_chunk(i) * 16;
       const float4& x = own.out[i];
-      leaf_.store(to + at_.own_chunk(i) * 16,
-                  make_float4(__fmul_rn(x.x, factor), __fmul_rn(x.y, factor),
-                              __fmul_rn(x.z, factor), __fmul_rn(x.w, factor)));
+      AttnLeaf<L>::store(to, static_cast<int>(at_.quad),
+                         make_float4(__fmul_rn(x.x, factor), __fmul_rn(x.y, factor),
+                                     __fmul_rn(x.z, factor), __fmul_rn(x.w, factor)));
     }
+  }
+  __device__ void store_output(const AttnCursor& c, int position, int component,
+                               const AttnOutput& x) const {
+    const int tile = position / (L::kChunks * 32);
+    const int column = tile * kAttnKernelColumns + position % 32 / 4;
+    if (column >= work_.entry(c.entry).n_rows * at_.params.group) return;
+    const int dim = position / 32 % L::kChunks * 16 + AttnLeaf<L>::dim(position % 4, component);
+    at_.params.out[int64_t{head_of(c, column)} * L::kDims + dim] =
+        __fmul_rn(x.out, __frcp_rn(x.sum));
   }
 
   const AttnThread<L> at_;
@@ -196,8 +279,8 @@ class AttnBlock {
   AttnFeed<L> feed_;
   AttnLeaf<L> leaf_;
   AttnLevels<L> levels_;
-  AttnSlots<L> slots_;
   AttnState<L::kChunks> run_;
+  bool has_exchanged_ = false;  // with the cluster: its blocks may still be reading
   bool is_active_, is_inside_;  // the warp's tile, the thread's column
   int head_, last_token_;       // of the column; heads are counted through the rows
 };

@@ -9,19 +9,21 @@ namespace fathom::cuda {
 
 // As in attn_plan.hpp, which attn_cuda.cu asserts: device code includes no header of the host.
 inline constexpr int kAttnKernelColumns = 8;
-// Levels of the reduction tree: each state folds, in order, those of the level before.
+// Levels of the reduction tree: each state folds, in order, four of the level before; beyond the
+// last level the result folds all.
 inline constexpr int kAttnLeafTokens = 32;
 inline constexpr int kAttnRunTokens = 128;
 inline constexpr int kAttnNodeTokens = 512;
-inline constexpr int kAttnSuperTokens = 4096;
+inline constexpr int kAttnTopTokens = 8192;
+inline constexpr int kAttnMaxCluster = 16;
 
 struct AttnParams {
   KvLayerView kv;
   const int32_t *pos, *slot, *page_table;
   const float* q;      // [n_rows, n_heads, head_dim]
   float* out;          // [n_rows, n_heads, head_dim]
-  float* states;       // [n_slots] states of units, as AttnSlots lays them out
-  unsigned* counters;  // [n_slots] of supernodes, then [entries, n_kv_heads]; zero between launches
+  float* states;       // [n_slots] states of a cluster's units, by shares of its blocks
+  unsigned* counters;  // [entries, n_kv_heads, cluster size], zero between launches
   int n_slots;
   int tiles_per_page;
   unsigned page_factor;  // 2^32 / tiles_per_page, rounded up; not used for 1
@@ -49,24 +51,28 @@ struct AttnLayout {
   static constexpr int kScaleOffset = kHeadDim * kKvTileTokens;  // of q8_0, in its tile
   static constexpr int kLeafTiles = kAttnLeafTokens / kKvTileTokens;
   static constexpr int kSlotBytes = kLeafTiles * kTileBytes;  // K or V of a leaf
-  // Three slots a stream in 96 KiB: the next kernel's block has room beside. Where three do not
-  // fit there, what the multiprocessor has.
+  // Three slots a stream in 96 KiB: another block has room beside, this kernel's or the next one's.
+  // Where three do not fit there, what the multiprocessor has.
   static constexpr int kFit = 96 * 1024 / (kStreams * kSlotBytes);
   static constexpr int kFitAlone = 192 * 1024 / (kStreams * kSlotBytes);
   static constexpr int kSlots = kFit >= 3       ? (kFit < 6 ? kFit : 6)
                                 : kFitAlone > 3 ? 3
                                 : kFitAlone > 1 ? kFitAlone
                                                 : 1;
-  static constexpr int kLevels = kTiles == 1 ? 2 : 3;  // of states folded by one block
+  static constexpr int kLevels = kTiles == 1 ? 3 : 4;  // of states folded by one block
   static constexpr int kLevelBytes = kTiles * kChunks * 32 * 16;
   static constexpr int kStateFloats = kTiles * (kChunks * 32 * 4 + 2 * kAttnKernelColumns);
+  static constexpr int kPositions = kTiles * kChunks * 32;  // of four outputs each, of all columns
   // A round takes 128 tokens a stream: units of 128 are for several streams, a leaf each.
   static constexpr int kMinUnitShift = kStreams == 1 ? 9 : 7;
 
+  // Levels are for items of several rounds, whose state meets others' at the end only.
   static constexpr int kLevelStates = kStreams * kSlots * kSlotBytes;
+  static constexpr int kExchange = kLevelStates;
+  static_assert(kPositions * 24 <= kLevels * kLevelBytes);
   static constexpr int kScan = kLevelStates + kLevels * kLevelBytes;  // totals [warps], flag
-  static constexpr int kEntries = kScan + kWarps * 32 + 16;           // int4 [n_rows + 1]
-  static constexpr int shared_bytes(int n_rows) { return kEntries + (n_rows + 1) * 16; }
+  static constexpr int kEntries = kScan + kWarps * 8 + 16;            // int4 [n_rows]
+  static constexpr int shared_bytes(int n_rows) { return kEntries + n_rows * 16; }
   static_assert(kStreams == 1 || kStateFloats * 4 <= kSlotBytes, "a slot takes a warp's state");
 };
 
@@ -84,6 +90,10 @@ struct AttnThread {
 
   // Chunk i of those whose states the warp folds.
   __device__ int own_chunk(int i) const { return static_cast<int>(stream) + i * L::kStreams; }
+  __device__ int own_position(int i) const {
+    return (static_cast<int>(tile) * L::kChunks + own_chunk(i)) * 32 + static_cast<int>(lane);
+  }
+  __device__ int column() const { return static_cast<int>(tile * kAttnKernelColumns + row); }
   __device__ static unsigned slot(unsigned stream, int index) {
     return (stream * L::kSlots + index) * L::kSlotBytes;
   }

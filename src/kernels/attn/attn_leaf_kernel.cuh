@@ -87,10 +87,11 @@ class AttnLeaf {
 
   // Scores become weights.
   __device__ void soften(State& leaf) {
-    leaf.max = s_[0][0];
-    each_score([&](float s) { leaf.max = fmaxf(leaf.max, s); });
-    leaf.max = attn_row_max(leaf.max);
-    const float shift = leaf.max == -INFINITY ? 0.0f : leaf.max;
+    float largest = s_[0][0];
+    each_score([&](float s) { largest = fmaxf(largest, s); });
+    largest = fminf(attn_row_max(largest), 1 << 28);
+    leaf.max = largest == -INFINITY ? kAttnEmpty : __float2int_ru(largest);
+    const float shift = largest == -INFINITY ? 0.0f : __int2float_rn(leaf.max);
     leaf.sum = 0.0f;
     each_score([&](float& s) {
       s = attn_exp2(__fsub_rn(s, shift));
@@ -126,19 +127,22 @@ class AttnLeaf {
 
   // A row's outputs of a chunk, to where its 16 dims begin. Of codes, the even dims of the chunk
   // are one MMA's columns and the odd ones another's; else its first 8 and its last 8.
-  __device__ void store(float* to, const float4& x) const {
+  __device__ static int dim(int quad, int component) {
+    if (L::kCodes) return quad * 4 + component % 2 * 2 + component / 2;
+    return component / 2 * 8 + quad * 2 + component % 2;
+  }
+  __device__ static void store(float* to, int quad, const float4& x) {
     if constexpr (L::kCodes) {
-      *reinterpret_cast<float4*>(to + at_.quad * 4) = make_float4(x.x, x.z, x.y, x.w);
+      *reinterpret_cast<float4*>(to + quad * 4) = make_float4(x.x, x.z, x.y, x.w);
     } else {
-      *reinterpret_cast<float2*>(to + at_.quad * 2) = make_float2(x.x, x.y);
-      *reinterpret_cast<float2*>(to + 8 + at_.quad * 2) = make_float2(x.z, x.w);
+      *reinterpret_cast<float2*>(to + quad * 2) = make_float2(x.x, x.y);
+      *reinterpret_cast<float2*>(to + 8 + quad * 2) = make_float2(x.z, x.w);
     }
   }
 
  private:
   __device__ static void scale(float4& x, float by) {
-    x = make_float4(__fmul_rn(x.x, by), __fmul_rn(x.y, by), __fmul_rn(x.z, by),
-                    __fmul_rn(x.w, by));
+    x = make_float4(__fmul_rn(x.x, by), __fmul_rn(x.y, by), __fmul_rn(x.z, by), __fmul_rn(x.w, by));
   }
   __device__ static uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
   __device__ static float sum_of_pieces(float first, float second, float unscale) {
@@ -221,8 +225,8 @@ class AttnLeaf {
           }
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            s_[tile][odd * 2 + i] = __fmaf_rn(__fadd_rn(c[i], c[i + 2]), scales[i * 2 + odd],
-                                              s_[tile][odd * 2 + i]);
+            s_[tile][odd * 2 + i] =
+                __fmaf_rn(__fadd_rn(c[i], c[i + 2]), scales[i * 2 + odd], s_[tile][odd * 2 + i]);
           }
         }
       }
@@ -250,15 +254,15 @@ class AttnLeaf {
         float sums[L::kLeafTiles][4] = {};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float q = __uint_as_float(
-              __shfl_sync(0xffffffffu, query_[c][i][0], at_.row * 4 + owner));
+          const float q =
+              __uint_as_float(__shfl_sync(0xffffffffu, query_[c][i][0], at_.row * 4 + owner));
           const float* of_dim = k + (c * 16 + owner * 4 + i) * kKvTileTokens;
 #pragma unroll
           for (int tile = 0; tile < L::kLeafTiles; ++tile) {
 #pragma unroll
             for (int t = 0; t < 4; ++t)
-              sums[tile][t] = __fmaf_rn(q, of_dim[tile * L::kTileBytes / 4 + t / 2 * 8 + t % 2],
-                                        sums[tile][t]);
+              sums[tile][t] =
+                  __fmaf_rn(q, of_dim[tile * L::kTileBytes / 4 + t / 2 * 8 + t % 2], sums[tile][t]);
           }
         }
 #pragma unroll
@@ -289,8 +293,7 @@ class AttnLeaf {
 
   // What the outputs have to be multiplied with: scales of V are taken up by the weights, relative
   // to a power of two above all that the row sees, which keeps their pieces within f16's range.
-  __device__ float outputs_codes(unsigned values, int first_token,
-                                 float (&o)[2 * L::kChunks][4]) {
+  __device__ float outputs_codes(unsigned values, int first_token, float (&o)[2 * L::kChunks][4]) {
     const float largest = largest_scale(values, first_token);
     const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23) - 126, -24);
     const float down = __int_as_float((127 - exponent) << 23);
@@ -354,8 +357,9 @@ class AttnLeaf {
 #pragma unroll 1
         for (int owner = 0; owner < 4; ++owner) {
           const float p = __shfl_sync(0xffffffffu, s_[tile][i], at_.row * 4 + owner);
-          const float* v = reinterpret_cast<const float*>(at_.shared + values + tile * L::kTileBytes) +
-                           (i / 2 * 8 + owner * 2 + i % 2) * L::kDims + at_.quad * 2;
+          const float* v =
+              reinterpret_cast<const float*>(at_.shared + values + tile * L::kTileBytes) +
+              (i / 2 * 8 + owner * 2 + i % 2) * L::kDims + at_.quad * 2;
 #pragma unroll
           for (int c = 0; c < L::kChunks; ++c) {
             leaf.out[c].x = __fmaf_rn(p, v[c * 16], leaf.out[c].x);

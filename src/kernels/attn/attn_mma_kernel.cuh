@@ -89,8 +89,8 @@ __device__ __forceinline__ void attn_split(float x, float y, uint32_t (&pieces)[
 __device__ __forceinline__ uint32_t attn_codes(uint32_t bytes) {
   const uint32_t biased = (bytes & 0x00ff00ffu) ^ 0x64806480u;
   constexpr uint32_t kBias = 0x64806480u;
-  const __half2 x = __hsub2(reinterpret_cast<const __half2&>(biased),
-                            reinterpret_cast<const __half2&>(kBias));
+  const __half2 x =
+      __hsub2(reinterpret_cast<const __half2&>(biased), reinterpret_cast<const __half2&>(kBias));
   return reinterpret_cast<const uint32_t&>(x);
 }
 

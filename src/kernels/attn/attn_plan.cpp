@@ -50,7 +50,8 @@ AttnPlan plan_attn_cuda(const AttnArgs::Static& s, int n_rows, bool four_tiles_f
   const bool narrow = group <= kAttnTileColumns && (n_rows <= kMaxNarrowRows || !four_tiles_fit);
   plan.n_tiles = narrow ? 1 : 4;
   plan.rows_per_entry = std::max(1, plan.n_tiles * kAttnTileColumns / group);
-  const auto counters = (static_cast<int>(kCounterBytes / 4) - kAttnMaxSlots) / s.n_kv_heads;
+  const int of_row = s.n_kv_heads * (plan.n_tiles == 1 ? kAttnCluster : 1);
+  const auto counters = static_cast<int>(kCounterBytes / 4 / of_row);
   const int most = std::min(kAttnMaxLaunchRows, counters);
   plan.rows_per_launch = most / plan.rows_per_entry * plan.rows_per_entry;
   return plan;
@@ -64,17 +65,12 @@ int64_t attn_scratch_bytes(const AttnArgs::Static& s) {
     const int64_t slot_bytes = attn_slot_bytes(plan.n_tiles, s.head_dim);
     const int64_t smallest = units(plan.n_tiles == 1 ? kAttnUnitTokens : kAttnWideUnitTokens);
     if (smallest <= 1) continue;  // one block holds the result
-    const int64_t all = std::min<int64_t>(n_rows, plan.rows_per_launch) * smallest *
-                        s.n_kv_heads * slot_bytes;
+    const int64_t all =
+        std::min<int64_t>(n_rows, plan.rows_per_launch) * smallest * s.n_kv_heads * slot_bytes;
     const int64_t two_sequences = 2 * units(kAttnWideUnitTokens) * s.n_kv_heads * slot_bytes;
     bytes = std::max(bytes, std::min(all, std::max(kScratchBytes, two_sequences)));
   }
   return (bytes + 63) / 64 * 64;
-}
-
-int attn_slots(int64_t scratch_bytes, const AttnPlan& plan, int head_dim) {
-  return static_cast<int>(std::min<int64_t>(
-      kAttnMaxSlots, scratch_bytes / attn_slot_bytes(plan.n_tiles, head_dim)));
 }
 
 }  // namespace fathom::cuda

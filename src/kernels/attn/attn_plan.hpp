@@ -16,7 +16,7 @@ inline constexpr int kAttnMaxLaunchRows = 1024;
 // Tokens of the smallest units of work that blocks may share: of one tile, and of four.
 inline constexpr int kAttnUnitTokens = 128;
 inline constexpr int kAttnWideUnitTokens = 512;
-inline constexpr int kAttnMaxSlots = static_cast<int>(kCounterBytes / 4 / 2);
+inline constexpr int kAttnCluster = 16;  // blocks of one tile that see each other's shared memory
 
 struct AttnPlan {
   int n_tiles;          // of 8 queries, that a block takes in one pass: 1 or 4
@@ -31,16 +31,14 @@ void check_attn_cuda(const AttnArgs::Static& s);
 // tiles has to do with one. Throws Error{unsupported} where one does not hold a group.
 AttnPlan plan_attn_cuda(const AttnArgs::Static& s, int n_rows, bool four_tiles_fit);
 
-// Bytes of the states {output, max, sum} of the queries of one block over one unit.
+// Bytes of the states {output, max, sum} of the queries of one block over one unit: the latter two
+// with every four outputs.
 constexpr int64_t attn_slot_bytes(int n_tiles, int head_dim) {
-  return int64_t{n_tiles} * kAttnTileColumns * (head_dim + 2) * 4;
+  return int64_t{n_tiles} * kAttnTileColumns * head_dim * 6;
 }
 
 // Scratch for the states of units. Where it does not hold those of a step, units are larger, at
 // last all of an entry, to the same bits.
 int64_t attn_scratch_bytes(const AttnArgs::Static& s);
-
-// Slots of that scratch.
-int attn_slots(int64_t scratch_bytes, const AttnPlan& plan, int head_dim);
 
 }  // namespace fathom::cuda

@@ -52,7 +52,8 @@ TEST(AttnPlan, ColumnsOfAnEntryFitItsTiles) {
           EXPECT_LE(plan.rows_per_entry * group, plan.n_tiles * kAttnTileColumns);
           EXPECT_GE(plan.rows_per_entry, 1);
           EXPECT_EQ(plan.rows_per_launch % plan.rows_per_entry, 0);
-          EXPECT_LE((int64_t{plan.rows_per_launch} * 2 + kAttnMaxSlots) * 4, kCounterBytes);
+          EXPECT_LE(int64_t{plan.rows_per_launch} * 2 * (plan.n_tiles == 1 ? kAttnCluster : 1) * 4,
+                    kCounterBytes);
         }
       }
     }
@@ -72,12 +73,6 @@ TEST(AttnPlan, ScratchHoldsADecodingSequenceAndStaysBounded) {
   }
   s.n_ctx = 128;
   EXPECT_EQ(attn_scratch_bytes(s), 0) << "a single unit needs none";
-}
-
-TEST(AttnPlan, SlotsHaveCounters) {
-  const AttnPlan plan{.n_tiles = 1, .rows_per_entry = 1, .rows_per_launch = 1};
-  EXPECT_EQ(attn_slots(10 * attn_slot_bytes(1, 128) + 5, plan, 128), 10);
-  EXPECT_EQ(attn_slots(int64_t{1} << 40, plan, 128), kAttnMaxSlots);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax states {output, maximum, sum} and how they fold, in order: a node of the reduction tree
-// starts empty and takes the states below one after the other. Empty ones change nothing.
+// Softmax states {output, maximum, sum} and how they fold, in order. Maxima are rounded up to whole
+// powers of two: moving a state to another maximum is exact, so that the order of additions alone
+// decides the bits, and empty states change nothing.
 #pragma once
 
 #include "kernels/attn/attn_layout_kernel.cuh"
@@ -8,33 +9,39 @@
 
 namespace fathom::cuda {
 
+inline constexpr int kAttnEmpty = -(1 << 29);  // the maximum of no token
+
 // How a state moves to a maximum: the factors of the old state and of what is added.
 struct AttnMerge {
-  float max, old_factor, new_factor;
-  __device__ __forceinline__ AttnMerge(float old_max, float new_max) {
-    max = fmaxf(old_max, new_max);
-    const float shift = max == -INFINITY ? 0.0f : max;  // both empty: factors of zero
-    old_factor = attn_exp2(__fsub_rn(old_max, shift));
-    new_factor = attn_exp2(__fsub_rn(new_max, shift));
-  }
+  int max;
+  float old_factor, new_factor;
+  __device__ __forceinline__ AttnMerge(int old_max, int new_max)
+      : max(::max(old_max, new_max)),
+        old_factor(power(old_max - max)),
+        new_factor(power(new_max - max)) {}
   __device__ __forceinline__ float operator()(float old_value, float new_value) const {
     return __fmaf_rn(old_value, old_factor, __fmul_rn(new_value, new_factor));
   }
   __device__ __forceinline__ float4 operator()(const float4& a, const float4& b) const {
     return make_float4((*this)(a.x, b.x), (*this)(a.y, b.y), (*this)(a.z, b.z), (*this)(a.w, b.w));
   }
+  // 2^exponent, of exponents up to 0.
+  __device__ __forceinline__ static float power(int exponent) {
+    return __int_as_float((::max(exponent, -127) + 127) << 23);
+  }
 };
 
-// Of a row, with the thread's outputs of n chunks: AttnLeaf::dim says which.
+// Of a row, with the thread's outputs of n chunks: AttnLeaf::store says which.
 template <int kN>
 struct AttnState {
   float4 out[kN];
-  float max, sum;
+  int max;
+  float sum;
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int i = 0; i < kN; ++i) out[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    max = -INFINITY;
+    max = kAttnEmpty;
     sum = 0.0f;
   }
   __device__ __forceinline__ void fold(const AttnState& next) {
@@ -46,23 +53,25 @@ struct AttnState {
   }
 };
 
-// The states of all columns as they lie in memory: outputs [tiles][chunks][lane][4], maxima
-// [columns], sums [columns].
+// The states of all columns in shared memory: outputs [tiles][chunks][lane][4], maxima [columns],
+// sums [columns]. A position is four outputs: (tile * chunks + chunk) * 32 + lane.
 template <class L>
 struct AttnStored {
-  float* data;
+  const std::byte* data;
 
-  __device__ float4& out(const AttnThread<L>& at, int chunk) const {
-    return reinterpret_cast<float4*>(data)[(static_cast<int>(at.tile) * L::kChunks + chunk) * 32 +
-                                           static_cast<int>(at.lane)];
+  __device__ float4& out(int position) const { return as<float4>(0)[position]; }
+  __device__ int& max(int column) const { return as<int>(L::kPositions * 16)[column]; }
+  __device__ float& sum(int column) const {
+    return as<float>(L::kPositions * 16 + L::kColumns * 4)[column];
   }
-  __device__ float& max(const AttnThread<L>& at) const {
-    return data[L::kColumnTiles * L::kChunks * 128 + at.tile * kAttnKernelColumns + at.row];
+  template <class T>
+  __device__ T* as(int offset) const {
+    return reinterpret_cast<T*>(const_cast<std::byte*>(data) + offset);
   }
-  __device__ float& sum(const AttnThread<L>& at) const { return (&max(at))[L::kColumns]; }
 };
 
-// States that one block folds over many rounds, in shared memory; a thread meets its own only.
+// Nodes of the tree over many rounds of one block, in shared memory; a thread meets its own
+// positions only.
 template <class L>
 class AttnLevels {
  public:
@@ -76,13 +85,13 @@ class AttnLevels {
   // `own` is of the tokens up to `end`, a round; it becomes that of all since clear() if these are
   // the last.
   __device__ void climb(State& own, int end, bool is_last) {
-    constexpr int kTokens[] = {kAttnNodeTokens, kAttnSuperTokens, 1 << 30};
+    int tokens = L::kStreams * kAttnRunTokens * 4;
 #pragma unroll
-    for (int level = 0; level < L::kLevels; ++level) {
+    for (int level = 0; level < L::kLevels; ++level, tokens *= 4) {
       State below = own;
       load(level, own);
       own.fold(below);
-      if (!is_last && end % kTokens[3 - L::kLevels + level] != 0) {
+      if (!is_last && (level + 1 == L::kLevels || end % tokens != 0)) {
         store(level, own);
         return;
       }
@@ -92,15 +101,13 @@ class AttnLevels {
 
  private:
   __device__ void empty(int level) {
-    max_[level] = -INFINITY;
+    max_[level] = kAttnEmpty;
     sum_[level] = 0.0f;
     is_empty_[level] = true;
   }
   __device__ float4& out(int level, int i) const {
-    return reinterpret_cast<float4*>(
-        at_.shared + L::kLevelStates +
-        level * L::kLevelBytes)[(static_cast<int>(at_.tile) * L::kChunks + at_.own_chunk(i)) * 32 +
-                                static_cast<int>(at_.lane)];
+    return reinterpret_cast<float4*>(at_.shared + L::kLevelStates +
+                                     level * L::kLevelBytes)[at_.own_position(i)];
   }
   __device__ void load(int level, State& s) const {
     s.clear();
@@ -123,84 +130,66 @@ class AttnLevels {
   }
 
   const AttnThread<L> at_;
-  float max_[L::kLevels], sum_[L::kLevels];
+  int max_[L::kLevels];
+  float sum_[L::kLevels];
   bool is_empty_[L::kLevels];
 };
 
-// States that blocks leave for each other in scratch.
-template <class L>
-class AttnSlots {
- public:
-  using State = AttnState<L::kOwnChunks>;
-  __device__ explicit AttnSlots(const AttnThread<L>& at) : at_(at) {}
+// States that blocks leave for each other, by positions: outputs [n][4], then {maximum, sum} [n].
+struct AttnShares {
+  std::byte* data;
+  int n_positions;
 
-  __device__ void store(int slot, const State& s) const {
-    const AttnStored<L> to = stored(slot);
-#pragma unroll
-    for (int i = 0; i < L::kOwnChunks; ++i) {
-      if (at_.own_chunk(i) < L::kChunks) to.out(at_, at_.own_chunk(i)) = s.out[i];
-    }
-    if (at_.stream != 0 || at_.quad != 0) return;
-    to.max(at_) = s.max;
-    to.sum(at_) = s.sum;
+  __device__ static constexpr int bytes(int n_positions) { return n_positions * 24; }
+  __device__ AttnShares state(int i) const {
+    return {data + int64_t{i} * bytes(n_positions), n_positions};
   }
-
-  // Whether this block is the last of n to say so. REQUIRES: all threads call it.
-  __device__ bool is_last(unsigned* counter, int n) const {
-    int* flag = reinterpret_cast<int*>(at_.shared + L::kScan + L::kWarps * 32);
-    __syncthreads();  // all have stored
-    if (threadIdx.x == 0) *flag = attn_is_last(counter, n);
-    __syncthreads();
-    return *flag != 0;
+  __device__ void store(int position, const float4& out, int max, float sum) const {
+    reinterpret_cast<float4*>(data)[position] = out;
+    reinterpret_cast<float2*>(data + n_positions * 16)[position] =
+        make_float2(__int_as_float(max), sum);
   }
-
-  // The states of n slots, every stride-th from `first`, in order. Runs of four make a node of
-  // their own if `in_runs`. The loads of a batch are under way together.
-  __device__ void fold(int first, int stride, int n, bool in_runs, State& all) const {
-    constexpr int kBatch = L::kOwnChunks >= 8 ? 2 : 16 / L::kOwnChunks;
-    State node;
-    all.clear();
-    node.clear();
-#pragma unroll 1
-    for (int base = 0; base < n; base += kBatch) {
-      State x[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (base + i < n) load(first + (base + i) * stride, x[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (base + i >= n) break;
-        if (!in_runs) {
-          all.fold(x[i]);
-          continue;
-        }
-        if ((base + i) % 4 == 0 && base + i > 0) {
-          all.fold(node);
-          node.clear();
-        }
-        node.fold(x[i]);
-      }
-    }
-    if (in_runs) all.fold(node);
+  // Of output `component` of a position.
+  __device__ float out(int position, int component) const {
+    return reinterpret_cast<const float*>(data)[position * 4 + component];
   }
-
- private:
-  __device__ AttnStored<L> stored(int slot) const {
-    return {at_.params.states + int64_t{slot} * L::kStateFloats};
+  __device__ float2 rest(int position) const {
+    return reinterpret_cast<const float2*>(data + n_positions * 16)[position];
   }
-  __device__ void load(int slot, State& s) const {
-    const AttnStored<L> from = stored(slot);
-    s.max = __ldcg(&from.max(at_));
-    s.sum = __ldcg(&from.sum(at_));
-#pragma unroll
-    for (int i = 0; i < L::kOwnChunks; ++i) {
-      s.out[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      if (at_.own_chunk(i) < L::kChunks) s.out[i] = __ldcg(&from.out(at_, at_.own_chunk(i)));
-    }
-  }
-
-  const AttnThread<L> at_;
 };
+
+// One output and the sum over n states in order: of nodes of so many tokens, four make a node of
+// the next level, up to kAttnTopTokens. Code that runs once is slow: the loop is short.
+struct AttnOutput {
+  float out, sum;
+  int max;
+};
+__device__ __forceinline__ AttnOutput attn_fold(const AttnShares& states, int n, int tokens,
+                                                int position, int component) {
+  AttnOutput all{0.0f, 0.0f, kAttnEmpty};
+#pragma unroll 4
+  for (int i = 0; i < n; ++i)
+    all.max = max(all.max, __float_as_int(states.state(i).rest(position).x));
+  const int node = tokens * 4 <= kAttnTopTokens ? 4 : 1;
+  const int nodes = tokens * 16 <= kAttnTopTokens ? 16 : node;
+  float2 low = make_float2(0.0f, 0.0f), high = low;  // output and sum
+#pragma unroll 2
+  for (int i = 0; i < n; ++i) {
+    const AttnShares state = states.state(i);
+    const float2 rest = state.rest(position);
+    const float factor = AttnMerge::power(__float_as_int(rest.x) - all.max);
+    low.x = __fmaf_rn(state.out(position, component), factor, low.x);
+    low.y = __fmaf_rn(rest.y, factor, low.y);
+    const int end = i + 1;
+    if (end % node != 0 && end != n) continue;
+    high = make_float2(__fadd_rn(high.x, low.x), __fadd_rn(high.y, low.y));
+    low = make_float2(0.0f, 0.0f);
+    if (end % nodes != 0 && end != n) continue;
+    all.out = __fadd_rn(all.out, high.x);
+    all.sum = __fadd_rn(all.sum, high.y);
+    high = low;
+  }
+  return all;
+}
 
 }  // namespace fathom::cuda

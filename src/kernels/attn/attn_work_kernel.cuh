@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of a launch, cut on the device from the step's positions:
 //   entry  successive rows of one sequence, at most rows_per_entry
-//   unit   a node of the reduction tree of an entry: 128, 512 or 4,096 aligned tokens, or all of
-//          them; of one size in a launch, the one that ends first on as many blocks as there are
-//   item   a unit of one KV head; a block takes every gridDim.x-th
+//   unit   a node of the reduction tree of an entry: 128 or 512 aligned tokens, or all of them; of
+//          one size in a launch, the one that ends first on as many blocks as there are
+//   item   a unit of one KV head; a block takes every gridDim.x-th. An entry has as many for a KV
+//          head as the longest needs, filled up so that they lie in one cluster or fill several:
+//          some have no tokens
 //   round  what the streams of a block take together: 128 tokens each, or a leaf each of units of
 //          128 tokens
 #pragma once
 
+#include <climits>
+
 #include "kernels/attn/attn_layout_kernel.cuh"
+#include "kernels/common/arch.cuh"
 
 namespace fathom::cuda {
 
 // Rows [row, row + n_rows) of the step, which are of one sequence; the longest has len tokens.
 struct AttnEntry {
-  int row, n_rows, len, first_unit;  // units of the entries before
+  int row, n_rows, len;
 };
 
 // A stream's place among the leaves of its block's items, one after the other.
 struct AttnCursor {
   bool valid;
-  int item, entry, kv_head;
-  int end, len;     // of the item's tokens, of the entry's
+  int item, entry, kv_head, unit;
+  int end, len;     // of the item's tokens, of the entry's; 0 beyond the entries
   int round, step;  // the round's first token; the stream's leaf in it
   bool starts_item;
 };
@@ -31,13 +36,20 @@ class AttnWork {
  public:
   // Every block finds the same entries. REQUIRES: all threads call it.
   __device__ explicit AttnWork(const AttnThread<L>& at)
-      : at_(at), entries_(reinterpret_cast<AttnEntry*>(at.shared + L::kEntries)) {
+      : at_(at),
+        entries_(reinterpret_cast<AttnEntry*>(at.shared + L::kEntries)),
+        cluster_size_(static_cast<int>(cluster_size())) {
     find_entries();
   }
 
   __device__ const AttnEntry& entry(int i) const { return entries_[i]; }
   __device__ int unit_shift() const { return unit_shift_; }
   __device__ int n_units(int len) const { return units(len, unit_shift_); }
+  // Items of an entry and KV head, and how many of these are of one cluster at a time.
+  __device__ int group() const { return group_; }
+  __device__ int team() const { return min(group_, cluster_size_); }
+  __device__ int blocks_of_cluster() const { return cluster_size_; }
+
   __device__ int round_tokens() const { return L::kStreams * kAttnLeafTokens * steps_; }
   __device__ int token(const AttnCursor& c) const {
     return c.round + (static_cast<int>(at_.stream) * steps_ + c.step) * kAttnLeafTokens;
@@ -51,24 +63,16 @@ class AttnWork {
     AttnCursor c{};
     c.item = item;
     c.valid = item < n_items_;
+    c.starts_item = c.valid;
     if (!c.valid) return c;
-    c.starts_item = true;
-    const int unit = item / at_.params.n_kv_heads;
-    c.kv_head = item - unit * at_.params.n_kv_heads;
-    int begin = 0;
-    if (unit_shift_ == kWhole) {
-      c.entry = n_entries_ - 1 - unit;  // the longest of a prompt first
-    } else {
-      int high = n_entries_;  // the last entry whose first unit is not behind
-      while (high - c.entry > 1) {
-        const int middle = (c.entry + high) / 2;
-        (entries_[middle].first_unit <= unit ? c.entry : high) = middle;
-      }
-      begin = (unit - entries_[c.entry].first_unit) << unit_shift_;
-    }
+    const int head = item / group_, entry = head / at_.params.n_kv_heads;
+    c.unit = item - head * group_;
+    c.kv_head = head - entry * at_.params.n_kv_heads;
+    if (entry >= n_entries_) return c;
+    c.entry = unit_shift_ == kWhole ? n_entries_ - 1 - entry : entry;  // longest of a prompt first
     c.len = entries_[c.entry].len;
-    c.end = c.len - begin > 1 << unit_shift_ ? begin + (1 << unit_shift_) : c.len;
-    c.round = begin;
+    c.round = c.unit << unit_shift_;
+    c.end = c.len - c.round > 1 << unit_shift_ ? c.round + (1 << unit_shift_) : c.len;
     return c;
   }
   __device__ void advance(AttnCursor& c) const {
@@ -97,18 +101,12 @@ class AttnWork {
 
  private:
   static constexpr int kWhole = 30;  // units of 2^30 tokens: of all
-  static constexpr int kSizes = 3;
   __device__ static constexpr int shift_of(int size) {
-    return size == 0 ? 7 : size == 1 ? 9 : size == 2 ? 12 : kWhole;
+    return size == 0 ? 7 : size == 1 ? 9 : kWhole;
   }
-  static_assert(kAttnRunTokens == 1 << 7 && kAttnNodeTokens == 1 << 9 &&
-                kAttnSuperTokens == 1 << 12);
-  struct Totals {
-    int units[kSizes], entries, longest;
-  };
-  static_assert(sizeof(Totals) <= 32);
+  static_assert(kAttnRunTokens == 1 << 7 && kAttnNodeTokens == 1 << 9);
 
-  __device__ static int units(int len, int shift) { return ((len - 1) >> shift) + 1; }
+  __device__ static int units(int len, int shift) { return (len - 1 >> shift) + 1; }
 
   __device__ bool starts_entry(int row) const {
     return at_.params.pos[row] >= 0 &&
@@ -116,7 +114,7 @@ class AttnWork {
             at_.params.slot[row - 1] != at_.params.slot[row]);
   }
   __device__ AttnEntry entry_at(int row) const {
-    AttnEntry e{row, 1, at_.params.pos[row] + 1, 0};
+    AttnEntry e{row, 1, at_.params.pos[row] + 1};
     for (int r = row + 1; r < at_.params.n_rows && !(at_.params.pos[r] < 0) && !starts_entry(r);
          ++r) {
       ++e.n_rows;
@@ -130,83 +128,75 @@ class AttnWork {
     const int per_thread = (at_.params.n_rows + L::kThreads - 1) / L::kThreads;
     const int begin = min(static_cast<int>(threadIdx.x) * per_thread, at_.params.n_rows);
     const int end = min(begin + per_thread, at_.params.n_rows);
-    Totals own{};
+    int n = 0, longest = 0;
     for (int row = begin; row < end; ++row) {
       if (!starts_entry(row)) continue;
-      const int len = entry_at(row).len;
-      ++own.entries;
-      own.longest = max(own.longest, len);
-#pragma unroll
-      for (int size = 0; size < kSizes; ++size) own.units[size] += units(len, shift_of(size));
+      ++n;
+      longest = max(longest, entry_at(row).len);
     }
-    Totals until = own;  // of the warp's threads up to and with this one
+    int until = n;  // of the warp's threads up to and with this one
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
-      Totals before;
-      before.entries = __shfl_up_sync(0xffffffffu, until.entries, distance);
-      before.longest = __shfl_up_sync(0xffffffffu, until.longest, distance);
-#pragma unroll
-      for (int size = 0; size < kSizes; ++size)
-        before.units[size] = __shfl_up_sync(0xffffffffu, until.units[size], distance);
-      if (static_cast<int>(at_.lane) >= distance) add(until, before);
+      const int before = __shfl_up_sync(0xffffffffu, until, distance);
+      if (static_cast<int>(at_.lane) >= distance) until += before;
     }
-    auto* of_warps = reinterpret_cast<Totals*>(at_.shared + L::kScan);
-    if (at_.lane == 31) of_warps[at_.warp] = until;
+    longest = static_cast<int>(__reduce_max_sync(0xffffffffu, static_cast<unsigned>(longest)));
+    int2* of_warps = reinterpret_cast<int2*>(at_.shared + L::kScan);
+    if (at_.lane == 31) of_warps[at_.warp] = make_int2(until, longest);
     __syncthreads();
-    Totals all{}, warps_before{};
+    n_entries_ = 0;
+    int at = until - n;
 #pragma unroll
     for (int w = 0; w < L::kWarps; ++w) {
-      if (w == static_cast<int>(at_.warp)) warps_before = all;
-      add(all, of_warps[w]);
+      if (w < static_cast<int>(at_.warp)) at += of_warps[w].x;
+      n_entries_ += of_warps[w].x;
+      longest = max(longest, of_warps[w].y);
     }
-    n_entries_ = all.entries;
-    choose_units(all);
-    int at = warps_before.entries + until.entries - own.entries;
-    int first_unit = 0;
-#pragma unroll
-    for (int size = 0; size < kSizes; ++size) {
-      if (shift_of(size) == unit_shift_)
-        first_unit = warps_before.units[size] + until.units[size] - own.units[size];
-    }
+    choose_units(longest);
     for (int row = begin; row < end; ++row) {
-      if (!starts_entry(row)) continue;
-      AttnEntry e = entry_at(row);
-      e.first_unit = first_unit;
-      first_unit += n_units(e.len);
-      entries_[at++] = e;
+      if (starts_entry(row)) entries_[at++] = entry_at(row);
     }
     __syncthreads();
   }
-  __device__ static void add(Totals& to, const Totals& x) {
-    to.entries += x.entries;
-    to.longest = max(to.longest, x.longest);
-#pragma unroll
-    for (int size = 0; size < kSizes; ++size) to.units[size] += x.units[size];
-  }
 
-  // A unit costs its tokens and as much again as 64 for its start, its state and the fold.
-  __device__ void choose_units(const Totals& all) {
-    const int n_blocks = static_cast<int>(gridDim.x), n_kv_heads = at_.params.n_kv_heads;
-    int64_t best = INT64_MAX;
+  // An item costs a stream's tokens, and as much as 48 for its start, its state and the fold.
+  __device__ void choose_units(int longest) {
+    const int n_heads = n_entries_ * at_.params.n_kv_heads;
+    int best = INT_MAX;
 #pragma unroll
-    for (int size = 0; size <= kSizes; ++size) {
-      if (shift_of(size) < L::kMinUnitShift) continue;
-      const int n_units = size < kSizes ? all.units[size < kSizes ? size : 0] : all.entries;
-      const int n_items = n_units * n_kv_heads;
-      if (n_items > at_.params.n_slots && size < kSizes) continue;  // no room for their states
-      const int rounds = (n_items + n_blocks - 1) / n_blocks;
-      const int64_t cost = int64_t{rounds} * (min(1 << shift_of(size), all.longest) + 64);
+    for (int size = 0; size < 3; ++size) {
+      const int shift = shift_of(size);
+      if (shift < L::kMinUnitShift) continue;
+      if (size == 0 && cluster_size_ == 1 && longest > 1 << shift) continue;  // too many levels
+      int group = longest == 0 ? 1 : units(longest, shift);
+      if (group < cluster_size_) {
+        group = 1 << (32 - __clz(group - 1));
+      } else {
+        group = (group + cluster_size_ - 1) / cluster_size_ * cluster_size_;
+      }
+      const int n_items = (n_heads * group + cluster_size_ - 1) / cluster_size_ * cluster_size_;
+      if (group > cluster_size_ && n_items / cluster_size_ > at_.params.n_slots) continue;
+      const int n_blocks = static_cast<int>(gridDim.x),
+                rounds = (n_items + n_blocks - 1) / n_blocks;
+      const int of_stream =
+          size == 0 ? kAttnLeafTokens
+          : size == 1
+              ? min(longest, (1 << shift) / L::kStreams)
+              : (longest - 1) / (L::kStreams * kAttnRunTokens) * kAttnRunTokens + kAttnRunTokens;
+      const int cost = rounds * (of_stream + 48);
       if (cost >= best) continue;
       best = cost;
-      unit_shift_ = shift_of(size);
-      n_items_ = n_items;
+      unit_shift_ = shift;
+      group_ = group;
+      n_items_ = n_entries_ == 0 ? 0 : n_items;
     }
     steps_ = unit_shift_ == shift_of(0) ? 1 : kAttnRunTokens / kAttnLeafTokens;
   }
 
   const AttnThread<L> at_;
   AttnEntry* entries_;
-  int n_entries_, n_items_, unit_shift_, steps_;
+  int cluster_size_;
+  int n_entries_, n_items_, unit_shift_, group_, steps_;
 };
 
 }  // namespace fathom::cuda
