@@ -51,14 +51,16 @@ struct AttnLayout {
   static constexpr int kScaleOffset = kHeadDim * kKvTileTokens;  // of q8_0, in its tile
   static constexpr int kLeafTiles = kAttnLeafTokens / kKvTileTokens;
   static constexpr int kSlotBytes = kLeafTiles * kTileBytes;  // K or V of a leaf
-  // Three slots a stream in 96 KiB: another block has room beside, this kernel's or the next one's.
-  // Where three do not fit there, what the multiprocessor has.
-  static constexpr int kFit = 96 * 1024 / (kStreams * kSlotBytes);
-  static constexpr int kFitAlone = 192 * 1024 / (kStreams * kSlotBytes);
-  static constexpr int kSlots = kFit >= 3       ? (kFit < 6 ? kFit : 6)
-                                : kFitAlone > 3 ? 3
-                                : kFitAlone > 1 ? kFitAlone
-                                                : 1;
+  // Of one tile: three slots a stream in 96 KiB, which leaves room for another block, of this
+  // kernel or the next; where three do not fit there, what the multiprocessor has. Of four tiles,
+  // whose levels take more: 32 KiB.
+  static constexpr int kFit = (kTiles == 1 ? 96 : 32) * 1024 / (kStreams * kSlotBytes);
+  static constexpr int kFitAlone = kTiles == 1 ? 192 * 1024 / (kStreams * kSlotBytes) : 1;
+  static constexpr int kSlots = kFit >= 6                  ? 6
+                                : kFit >= 3 || kTiles == 4 ? (kFit > 1 ? kFit : 1)
+                                : kFitAlone > 3            ? 3
+                                : kFitAlone > 1            ? kFitAlone
+                                                           : 1;
   static constexpr int kLevels = kTiles == 1 ? 3 : 4;  // of states folded by one block
   static constexpr int kLevelBytes = kTiles * kChunks * 32 * 16;
   static constexpr int kStateFloats = kTiles * (kChunks * 32 * 4 + 2 * kAttnKernelColumns);
