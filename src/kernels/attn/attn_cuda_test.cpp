@@ -302,7 +302,8 @@ TEST_P(CudaAttn, EveryGroupDecodesEveryLength) {
 TEST_P(CudaAttn, EveryHeadDim) {
   for (const int head_dim : {16, 32, 80, 96, 128, 256}) {
     if (!has(head_dim)) continue;
-    expect_good({7, 2, head_dim}, decode_rows(kLengths), {.page_tokens = 16, .n_ctx = 1641});
+    expect_good({7, 2, head_dim}, decode_rows({1641, 1, 15, 512, 16, 17, 29, 257, 52, 255, 256}),
+                {.page_tokens = 16, .n_ctx = 1641});
     expect_good({3, 2, head_dim}, rows_of(0, 230, 290), {.page_tokens = 64});
     expect_good({12, 1, head_dim}, rows_of(0, 500, 515), {.page_tokens = kContiguous});
   }
