@@ -8,7 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=${1:?usage: scripts/gpu/bundle.sh FOLDER}
 rm -rf "${out:?}/bin" "${out:?}/lib"
 mkdir -p "$out/bin" "$out/lib"
-for program in fathom fathom_backends_cuda_test fathom_model_cuda_test; do
+programs=(fathom fathom_backends_cuda_test fathom_model_cuda_test)
+[ ! -x build/cuda/attn_cuda_bench ] || programs+=(attn_cuda_bench) # for attn.sh alone
+for program in "${programs[@]}"; do
   cp "build/cuda/$program" "$out/bin/"
   ldd "build/cuda/$program"
 done | awk '/=> \// && $1 !~ /^(libc|libm|libgcc_s|libstdc\+\+|libcuda)\.so/ {print $3}' | sort -u | xargs cp -L -t "$out/lib"

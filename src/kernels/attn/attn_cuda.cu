@@ -11,7 +11,9 @@
 namespace fathom {
 namespace {
 
-static_assert(cuda::kAttnKernelSplitTokens == kAttnSplitTokens &&
+static_assert(cuda::kAttnRunTokens == cuda::kAttnUnitTokens &&
+              cuda::kAttnNodeTokens == cuda::kAttnWideUnitTokens &&
+              cuda::kAttnMaxCluster == cuda::kAttnCluster &&
               cuda::kAttnKernelColumns == cuda::kAttnTileColumns);
 constexpr float kLog2E = 1.4426950408889634f;
 
@@ -31,21 +33,59 @@ int attribute(cudaDeviceAttr what) {
   return value;
 }
 
-void launch_rows(const cuda::AttnVariant& variant, const cuda::AttnParams& params, int64_t n_ctx,
-                 void* stream) {
-  const int shared = variant.shared_bytes + params.n_rows * 16;
-  cuda::check(
-      cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+struct Geometry {
+  int cluster;  // blocks
+  int64_t n_blocks;
+};
+
+// As many blocks as fit. Blocks of one tile come in clusters, where the device has them.
+Geometry geometry(const cuda::AttnVariant& variant, bool in_clusters, int shared) {
+  const int n_sms = attribute(cudaDevAttrMultiProcessorCount);
+  if (in_clusters && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
+    cuda::check(
+        cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {cuda::kAttnCluster, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(cuda::kAttnCluster);
+    config.blockDim = dim3(static_cast<unsigned>(variant.threads));
+    config.dynamicSmemBytes = static_cast<size_t>(shared);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int n_clusters = 0;
+    cuda::check(cudaOccupancyMaxActiveClusters(&n_clusters, variant.kernel, &config));
+    if (n_clusters > 0) return {cuda::kAttnCluster, int64_t{n_clusters} * cuda::kAttnCluster};
+  }
   int blocks_per_sm = 0;
   cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, variant.kernel,
                                                             variant.threads, shared));
-  const int64_t resident =
-      int64_t{attribute(cudaDevAttrMultiProcessorCount)} * std::max(1, blocks_per_sm);
-  const int64_t n_splits = (n_ctx + kAttnSplitTokens - 1) / kAttnSplitTokens;
-  const int64_t most_items = std::max<int64_t>(1, n_splits) * params.n_rows * params.n_kv_heads;
-  const dim3 grid(static_cast<unsigned>(std::min(resident, most_items)));
-  cuda::launch(variant.kernel, grid, dim3(static_cast<unsigned>(variant.threads)),
-               static_cast<size_t>(shared), stream, params);
+  return {1, int64_t{n_sms} * std::max(1, blocks_per_sm)};
+}
+
+void launch_rows(const cuda::AttnVariant& variant, int n_tiles, const cuda::AttnParams& params,
+                 int64_t n_ctx, void* stream) {
+  const int shared = variant.shared_bytes + params.n_rows * 16;
+  cuda::check(
+      cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  const auto [cluster, n_resident] = geometry(variant, n_tiles == 1, shared);
+  const int64_t unit_tokens = n_tiles == 1 ? cuda::kAttnUnitTokens : cuda::kAttnWideUnitTokens;
+  const int64_t n_units = std::max<int64_t>(1, (n_ctx + unit_tokens - 1) / unit_tokens);
+  const int64_t most_items = n_units * params.n_rows * params.n_kv_heads;
+  const int64_t n_blocks = std::min(n_resident, (most_items + cluster - 1) / cluster * cluster);
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(n_blocks));
+  config.blockDim = dim3(static_cast<unsigned>(variant.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = attributes;
+  config.numAttrs = cluster == 1 ? 1 : 2;
+  cuda::check(cudaLaunchKernelEx(&config, variant.kernel, params));
 }
 
 }  // namespace
@@ -75,8 +115,15 @@ void attn_cuda(ExecContext& ctx, const AttnArgs& args) {
   params.kv = s.kv;
   params.page_table = step.page_table;
   params.states = reinterpret_cast<float*>(workspace.take<std::byte>(scratch_bytes));
-  params.counters = counters.take<unsigned>(int64_t{plan.rows_per_launch} * s.n_kv_heads);
-  params.n_slots = scratch_bytes / cuda::attn_slot_bytes(plan.n_tiles, s.head_dim);
+  params.n_slots =
+      static_cast<int>(scratch_bytes / cuda::attn_slot_bytes(plan.n_tiles, s.head_dim));
+  params.counters = counters.take<unsigned>(int64_t{plan.rows_per_launch} * s.n_kv_heads *
+                                            (plan.n_tiles == 1 ? cuda::kAttnCluster : 1));
+  params.tiles_per_page = s.kv.geometry.page_tokens / kKvTileTokens;
+  params.page_factor = static_cast<unsigned>(((uint64_t{1} << 32) + params.tiles_per_page - 1) /
+                                             params.tiles_per_page);
+  FATHOM_CHECK(s.n_ctx / kKvTileTokens * params.tiles_per_page < int64_t{1} << 32,
+               "page numbers are found by a product of 32 bits");
   params.max_pages = step.max_pages;
   params.n_heads = s.n_heads;
   params.n_kv_heads = s.n_kv_heads;
@@ -91,7 +138,7 @@ void attn_cuda(ExecContext& ctx, const AttnArgs& args) {
     params.is_first_launch = first == 0;
     params.q = args.q + first * width;
     params.out = args.out + first * width;
-    launch_rows(variant, params, s.n_ctx, ctx.stream.handle);
+    launch_rows(variant, plan.n_tiles, params, s.n_ctx, ctx.stream.handle);
   }
 }
 

@@ -16,7 +16,6 @@
 #include "kernels/common/kv_ref.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/cuda_fixture.hpp"
-#include "tests/support/emulated.hpp"
 
 namespace fathom {
 namespace {
@@ -288,16 +287,13 @@ std::vector<Row> decode_rows(const std::vector<int>& lengths) {
   for (const int n : lengths) out.push_back({n - 1, static_cast<int32_t>(out.size())});
   return out;
 }
-const std::vector<int> kLengths =
-    kIsEmulated ? std::vector{530, 1, 16, 17, 256}
-                : std::vector{1641, 1, 15, 512, 16, 17, 29, 257, 52, 255, 256};
-const int kDeep = kIsEmulated ? 800 : 4096;
+const std::vector<int> kLengths{1641, 1,  15, 512, 16,  17,  29,  257, 52,  255, 256,
+                                31,   32, 33, 127, 128, 129, 511, 513, 640, 641, 1640};
 
 TEST_P(CudaAttn, EveryGroupDecodesEveryLength) {
   const int pages[] = {16, 64, kContiguous};
   int i = 0;
-  for (const int group :
-       kIsEmulated ? std::vector{1, 3, 7, 16} : std::vector{1, 2, 3, 4, 7, 8, 16}) {
+  for (int group = 1; group <= cuda::kAttnMaxCudaGroup; ++group) {
     expect_good({group, 2, 64}, decode_rows(kLengths),
                 {.page_tokens = pages[i++ % 3], .n_ctx = 2048});
   }
@@ -306,24 +302,52 @@ TEST_P(CudaAttn, EveryGroupDecodesEveryLength) {
 TEST_P(CudaAttn, EveryHeadDim) {
   for (const int head_dim : {16, 32, 80, 96, 128, 256}) {
     if (!has(head_dim)) continue;
-    expect_good({7, kIsEmulated ? 1 : 2, head_dim}, decode_rows(kLengths),
+    expect_good({7, 2, head_dim}, decode_rows({1641, 1, 15, 512, 16, 17, 29, 257, 52, 255, 256}),
                 {.page_tokens = 16, .n_ctx = 1641});
-    if (kIsEmulated && head_dim != 80) continue;
     expect_good({3, 2, head_dim}, rows_of(0, 230, 290), {.page_tokens = 64});
     expect_good({12, 1, head_dim}, rows_of(0, 500, 515), {.page_tokens = kContiguous});
   }
 }
 
 TEST_P(CudaAttn, Deep) {
-  expect_good({7, 4, 128}, decode_rows({kDeep}),
-              {.page_tokens = 64, .n_ctx = 32768, .max_rows = 1});
-  expect_good({3, 3, 64}, decode_rows({kDeep, kDeep - 1}), {.page_tokens = 16, .n_ctx = 4096});
+  expect_good({7, 4, 128}, decode_rows({4096}), {.page_tokens = 64, .n_ctx = 32768, .max_rows = 1});
+  expect_good({3, 3, 64}, decode_rows({4096, 4095}), {.page_tokens = 16, .n_ctx = 4096});
+  for (const int n : {2047, 2048, 2049, 4097, 8191, 8192, 8193, 16385}) {
+    expect_good({2, 2, 64}, decode_rows({n}), {.page_tokens = 32, .n_ctx = n, .max_rows = 1});
+  }
+  for (const int n : {131071, 131072, 131073}) {
+    expect_good({1, 1, 64}, decode_rows({n}), {.n_ctx = n, .max_rows = 1});
+  }
+}
+
+// The more work there is beside, the larger the part of a sequence that a block takes.
+TEST_P(CudaAttn, BitsDoNotDependOnWhatABlockTakes) {
+  const Shape shape{7, 4, 64};
+  const size_t width = static_cast<size_t>(shape.width());
+  const std::vector<int> lengths{1641, 700, 2049, 100, 3500};
+  std::vector<std::vector<float>> alone;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    alone.push_back(run(
+        Problem(shape, GetParam(), {{lengths[i] - 1, static_cast<int32_t>(i)}}, {.n_ctx = 4096})));
+  }
+  for (const int n_others : {0, 5, 27}) {
+    for (const int max_rows : {100, 1}) {  // with room for all states, or for few
+      std::vector<int> all = lengths;
+      for (int i = 0; i < n_others; ++i) all.push_back(2048 - 3 * i);
+      const std::vector<float> got =
+          run(Problem(shape, GetParam(), decode_rows(all), {.n_ctx = 4096, .max_rows = max_rows}));
+      for (size_t i = 0; i < lengths.size(); ++i) {
+        EXPECT_TRUE(same_bits(std::span(got).subspan(i * width, width), alone[i]))
+            << lengths[i] << " tokens, beside " << n_others << " others";
+      }
+    }
+  }
 }
 
 TEST_P(CudaAttn, PromptsAndChunks) {
-  for (const int head_dim : kIsEmulated ? std::vector{64} : std::vector{64, 128}) {
-    expect_good({3, 2, head_dim}, rows_of(0, 0, kIsEmulated ? 50 : 100), {});
-    expect_good({7, 2, head_dim}, rows_of(0, 250, kIsEmulated ? 270 : 300), {.page_tokens = 16});
+  for (const int head_dim : {64, 128}) {
+    expect_good({3, 2, head_dim}, rows_of(0, 0, 100), {});
+    expect_good({7, 2, head_dim}, rows_of(0, 250, 300), {.page_tokens = 16});
     // Two prompts and some tokens of others, not at the borders of entries.
     expect_good({4, 2, head_dim},
                 joined(joined(rows_of(0, 300, 337), rows_of(1, 0, 21)),
@@ -331,18 +355,17 @@ TEST_P(CudaAttn, PromptsAndChunks) {
                 {});
   }
   expect_good({1, 2, 64}, rows_of(0, 0, 70), {});
-  expect_good({16, 1, 64}, rows_of(0, 240, kIsEmulated ? 258 : 275), {});
+  expect_good({16, 1, 64}, rows_of(0, 240, 275), {});
 }
 
 // Far scores: a mistake in the handling of maxima shows. Ties decide the largest errors, hence the
 // wider factor.
 TEST_P(CudaAttn, LargeQueries) {
-  for (const int head_dim : kIsEmulated ? std::vector{64} : std::vector{64, 128}) {
+  for (const int head_dim : {64, 128}) {
     expect_good({7, 2, head_dim}, decode_rows(kLengths), {.n_ctx = 2048, .sigma = 100}, 4);
-    expect_good({3, 2, head_dim}, rows_of(0, kIsEmulated ? 250 : 200, kIsEmulated ? 290 : 300),
-                {.sigma = 100}, 4);
+    expect_good({3, 2, head_dim}, rows_of(0, 200, 300), {.sigma = 100}, 4);
   }
-  expect_good({7, 2, 64}, decode_rows({kLengths[0], 300}), {.n_ctx = 2048, .sigma = 1e-3});
+  expect_good({7, 2, 64}, decode_rows({1641, 300}), {.n_ctx = 2048, .sigma = 1e-3});
 }
 
 TEST_P(CudaAttn, PaddedRowsAreZero) {
@@ -362,11 +385,10 @@ TEST_P(CudaAttn, PaddedRowsAreZero) {
 }
 
 TEST_P(CudaAttn, BitsDependOnQueryAndTokensOnly) {
-  std::vector<Shape> shapes{{3, 1, 32}};
-  if (!kIsEmulated) shapes = {{3, 2, 64}, {7, 1, 128}, {12, 1, 64}, {2, 1, 256}};
-  for (const Shape shape : shapes) {
+  for (const Shape shape :
+       {Shape{3, 2, 64}, Shape{7, 1, 128}, Shape{12, 1, 64}, Shape{2, 1, 256}}) {
     SCOPED_TRACE(fmt::format("group {}, head dim {}", shape.group, shape.head_dim));
-    const int n = kIsEmulated ? 280 : 600;
+    const int n = 600;
     const size_t width = static_cast<size_t>(shape.width());
     const std::vector<float> base = run(Problem(shape, GetParam(), rows_of(0, 0, n), {}));
     // Rows of slot 0 against the whole prompt's.
@@ -386,17 +408,16 @@ TEST_P(CudaAttn, BitsDependOnQueryAndTokensOnly) {
     }
     expect_rows(rows_of(0, 0, n), {.n_ctx = 8192}, "capacity");
     expect_rows(rows_of(0, 0, n), {.max_rows = 1}, "little scratch");
-    for (const int pos : {0, 15, 16, 127, 128, 254, 255, 256, 511, 512, n - 1}) {
-      if (pos >= n) continue;
+    for (const int pos : {0, 15, 16, 127, 128, 254, 255, 256, 511, 512, 599}) {
       expect_rows({{pos, 0}}, {}, "alone");
     }
-    expect_rows({{n - 1, 0}}, {.page_tokens = 16, .n_ctx = n, .max_rows = 1}, "no spare capacity");
+    expect_rows({{599, 0}}, {.page_tokens = 16, .n_ctx = 600, .max_rows = 1}, "no spare capacity");
     expect_rows(rows_of(0, 250, 260), {}, "few rows");
-    expect_rows(rows_of(0, 251, std::min(332, n)), {}, "many rows");
-    expect_rows({{40, 1}, {n - 1, 0}, {900, 2}}, {}, "in a batch");
-    expect_rows(joined(joined(rows_of(1, 0, 45), rows_of(0, n - 100, n - 77)), {{900, 2}}), {},
+    expect_rows(rows_of(0, 251, 332), {}, "many rows");
+    expect_rows({{40, 1}, {599, 0}, {900, 2}}, {}, "in a batch");
+    expect_rows(joined(joined(rows_of(1, 0, 45), rows_of(0, 500, 523)), {{900, 2}}), {},
                 "in a mixed batch");
-    expect_rows(joined(joined(rows_of(1, 0, 45), rows_of(0, n - 100, n - 77)), {{900, 2}}),
+    expect_rows(joined(joined(rows_of(1, 0, 45), rows_of(0, 500, 523)), {{900, 2}}),
                 {.max_rows = 1}, "in a mixed batch with little scratch");
   }
 }

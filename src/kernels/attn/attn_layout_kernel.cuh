@@ -7,81 +7,104 @@
 
 namespace fathom::cuda {
 
-// As on the host, which attn_cuda.cu asserts: device code includes no header of it.
-inline constexpr int kAttnKernelSplitTokens = 256;
+// As in attn_plan.hpp, which attn_cuda.cu asserts: device code includes no header of the host.
 inline constexpr int kAttnKernelColumns = 8;
+// Levels of the reduction tree: each state folds, in order, four of the level before; beyond the
+// last level the result folds all.
+inline constexpr int kAttnLeafTokens = 32;
+inline constexpr int kAttnRunTokens = 128;
+inline constexpr int kAttnNodeTokens = 512;
+inline constexpr int kAttnTopTokens = 8192;
+inline constexpr int kAttnMaxCluster = 16;
 
 struct AttnParams {
   KvLayerView kv;
   const int32_t *pos, *slot, *page_table;
-  const float* q;  // [n_rows, n_heads, head_dim]
-  float* out;      // [n_rows, n_heads, head_dim]
-  float* states;   // [n_slots] states of splits: o [columns][head_dim], m [columns], d [columns]
-  unsigned* counters;  // [entries, n_kv_heads], zero between launches
-  int64_t n_slots;
+  const float* q;      // [n_rows, n_heads, head_dim]
+  float* out;          // [n_rows, n_heads, head_dim]
+  float* states;       // [n_slots] states of a cluster's units, by shares of its blocks
+  unsigned* counters;  // [entries, n_kv_heads, cluster size], zero between launches
+  int n_slots;
+  int tiles_per_page;
+  unsigned page_factor;  // 2^32 / tiles_per_page, rounded up; not used for 1
   int n_rows, max_pages, n_heads, n_kv_heads, group, rows_per_entry;
   bool is_first_launch;  // of the step's rows
   float scale_log2;      // scale * log2(e)
 };
 
-// The sizes of a variant, and where the parts of a block's shared memory lie.
+// The sizes of a variant, and where the parts of a block's shared memory lie. Of the block's warps
+// kTiles work on the same tokens, 8 queries each; they are a stream and share a ring of slots.
 template <KvFormat kFormat, int kHeadDim, int kTiles>
 struct AttnLayout {
   static constexpr KvFormat kKvFormat = kFormat;
   static constexpr int kDims = kHeadDim, kColumnTiles = kTiles;
-  static constexpr bool kF32 = kFormat == KvFormat::f32, kF16 = kFormat == KvFormat::f16,
+  static constexpr bool kF32 = kFormat == KvFormat::f32, kBf16 = kFormat == KvFormat::bf16,
                         kCodes = kFormat == KvFormat::q8_0;
-  static constexpr int kWarps = kF32 ? 4 : 8, kThreads = 32 * kWarps;
-  static constexpr int kStepTokens = kWarps * kKvTileTokens;
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
+  static constexpr int kStreams = kWarps / kTiles, kStreamThreads = 32 * kTiles;
   static constexpr int kColumns = kTiles * kAttnKernelColumns;
-  static constexpr int kPieces = kF32 ? 1 : kF16 ? 2 : 3;  // halves whose sum is q or p
-  static constexpr int kDimTiles = kHeadDim / 16;
-  static constexpr int kOwnDimTiles = (kDimTiles + kWarps - 1) / kWarps;  // of a warp
+  static constexpr int kPieces = kF32 ? 1 : kBf16 ? 3 : 2;  // halves whose sum is q or p
+  static constexpr int kChunks = kHeadDim / 16;             // of 16 dims
+  static constexpr int kOwnChunks = (kChunks + kStreams - 1) / kStreams;  // that a warp folds
   static constexpr int kValueBytes = kF32 ? 4 : kCodes ? 1 : 2;
   static constexpr int kTileBytes = static_cast<int>(kv_tile_bytes(kFormat, kHeadDim));
   static constexpr int kScaleOffset = kHeadDim * kKvTileTokens;  // of q8_0, in its tile
-  static constexpr int kStageBytes = kWarps * kTileBytes;        // of K, and as many of V
-  static constexpr int kStages = 4 * kStageBytes <= 144 * 1024 ? 2 : 1;
-  // Weights: halves [piece][tile][token][8 columns], or f32 [column][tokens and padding].
-  static constexpr bool kFloatWeights = kF32 || kCodes;
-  static constexpr int kWeightStride = kStepTokens + 8;
-  static constexpr int kWeightBytes =
-      kFloatWeights ? kColumns * kWeightStride * 4 : kPieces * kColumns * kStepTokens * 2;
-  // Queries: B fragments [piece][tile][16 dims][lane][2], or f32 [column][dims and padding].
-  static constexpr int kQueryStride = kHeadDim + 4;
-  static constexpr int kQueryBytes =
-      kF32 ? kColumns * kQueryStride * 4 : kPieces * kColumns * kHeadDim * 2;
+  static constexpr int kLeafTiles = kAttnLeafTokens / kKvTileTokens;
+  static constexpr int kSlotBytes = kLeafTiles * kTileBytes;  // K or V of a leaf
+  // Of one tile: three slots a stream in 96 KiB, which leaves room for another block, of this
+  // kernel or the next; where three do not fit there, what the multiprocessor has. Of four tiles,
+  // whose levels take more: 32 KiB.
+  static constexpr int kFit = (kTiles == 1 ? 96 : 32) * 1024 / (kStreams * kSlotBytes);
+  static constexpr int kFitAlone = kTiles == 1 ? 192 * 1024 / (kStreams * kSlotBytes) : 1;
+  static constexpr int kSlots = kFit >= 6                  ? 6
+                                : kFit >= 3 || kTiles == 4 ? (kFit > 1 ? kFit : 1)
+                                : kFitAlone > 3            ? 3
+                                : kFitAlone > 1            ? kFitAlone
+                                                           : 1;
+  static constexpr int kLevels = kTiles == 1 ? 3 : 4;  // of states folded by one block
+  static constexpr int kLevelBytes = kTiles * kChunks * 32 * 16;
+  static constexpr int kStateFloats = kTiles * (kChunks * 32 * 4 + 2 * kAttnKernelColumns);
+  static constexpr int kPositions = kTiles * kChunks * 32;  // of four outputs each, of all columns
+  // A round takes 128 tokens a stream: units of 128 are for several streams, a leaf each.
+  static constexpr int kMinUnitShift = kStreams == 1 ? 9 : 7;
 
-  static constexpr int kKeys = 0;
-  static constexpr int kValues = kKeys + kStages * kStageBytes;
-  static constexpr int kWeights = kValues + kStages * kStageBytes;
-  static constexpr int kQueries = kWeights + kWeightBytes;
-  static constexpr int kPartials = kQueries + kQueryBytes;            // f32 [warps][columns]
-  static constexpr int kUnscale = kPartials + kWarps * kColumns * 4;  // f32 [columns]
-  static constexpr int kLimits = kUnscale + kColumns * 4;             // int [columns]
-  static constexpr int kHeads = kLimits + kColumns * 4;               // int [columns]
-  static constexpr int kScan = kHeads + kColumns * 4;                 // int2 [warps], flag
-  static constexpr int kEntries = kScan + (kWarps + 1) * 8;           // int4 [n_rows + 1]
-  static constexpr int shared_bytes(int n_rows) {
-    return (kEntries + 15) / 16 * 16 + (n_rows + 1) * 16;
-  }
-  // Blocks of an H200's multiprocessor: as many as its 227 KiB hold, with registers for each.
-  static constexpr int kBlocks = kTiles == 1 && 2 * shared_bytes(64) <= 224 * 1024 ? 2 : 1;
+  // Levels are for items of several rounds, whose state meets others' at the end only.
+  static constexpr int kLevelStates = kStreams * kSlots * kSlotBytes;
+  static constexpr int kExchange = kLevelStates;
+  static_assert(kPositions * 24 <= kLevels * kLevelBytes);
+  static constexpr int kScan = kLevelStates + kLevels * kLevelBytes;  // totals [warps], flag
+  static constexpr int kEntries = kScan + kWarps * 8 + 16;            // int4 [n_rows]
+  static constexpr int shared_bytes(int n_rows) { return kEntries + n_rows * 16; }
+  static_assert(kStreams == 1 || kStateFloats * 4 <= kSlotBytes, "a slot takes a warp's state");
 };
 
-// What a thread of a block of layout L finds its shared memory by.
+// What a thread of a block of layout L finds its data by. In fragments of MMAs its row is a query:
+// column `row` of the warp's tile of 8; `quad` counts the four lanes of a row. Places in shared
+// memory are offsets in bytes; unsigned, so that divisions are shifts.
 template <class L>
 struct AttnThread {
   const AttnParams& params;
   std::byte* shared;
-  int lane = static_cast<int>(threadIdx.x) % 32;
-  int warp = static_cast<int>(threadIdx.x) / 32;
+  unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  unsigned tile = warp % L::kColumnTiles, stream = warp / L::kColumnTiles;
+  unsigned row = lane / 4, quad = lane % 4;
 
-  __device__ float* floats(int offset) const { return reinterpret_cast<float*>(shared + offset); }
-  __device__ int* ints(int offset) const { return reinterpret_cast<int*>(shared + offset); }
-  // The states of the columns of an item.
-  __device__ float* state(int item) const {
-    return params.states + int64_t{item} * (L::kColumns * (L::kDims + 2));
+  // Chunk i of those whose states the warp folds.
+  __device__ int own_chunk(int i) const { return static_cast<int>(stream) + i * L::kStreams; }
+  __device__ int own_position(int i) const {
+    return (static_cast<int>(tile) * L::kChunks + own_chunk(i)) * 32 + static_cast<int>(lane);
+  }
+  __device__ int column() const { return static_cast<int>(tile * kAttnKernelColumns + row); }
+  __device__ static unsigned slot(unsigned stream, int index) {
+    return (stream * L::kSlots + index) * L::kSlotBytes;
+  }
+  __device__ void stream_sync() const {
+    if constexpr (L::kStreams == 1) {
+      __syncthreads();
+    } else {
+      __syncwarp();
+    }
   }
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "kernels/exec_context.hpp"
 
 namespace fathom::cuda {
 namespace {
@@ -42,31 +41,34 @@ void check_attn_cuda(const AttnArgs::Static& s) {
 
 AttnPlan plan_attn_cuda(const AttnArgs::Static& s, int n_rows, bool four_tiles_fit) {
   const int group = group_size(s);
-  const bool exact = s.kv.geometry.format == KvFormat::f32;
-  if (!exact && !four_tiles_fit && group > kAttnTileColumns) {
+  if (!four_tiles_fit && group > kAttnTileColumns) {
     fail(ErrorCode::unsupported,
          "{} query heads of {} dims that share a KV head need more shared memory than this GPU has",
          group, s.head_dim);
   }
   AttnPlan plan{};
   const bool narrow = group <= kAttnTileColumns && (n_rows <= kMaxNarrowRows || !four_tiles_fit);
-  plan.n_tiles = exact ? 2 : narrow ? 1 : 4;
+  plan.n_tiles = narrow ? 1 : 4;
   plan.rows_per_entry = std::max(1, plan.n_tiles * kAttnTileColumns / group);
-  const auto counters = static_cast<int>(kCounterBytes / 4 / s.n_kv_heads);
+  const int of_row = s.n_kv_heads * (plan.n_tiles == 1 ? kAttnCluster : 1);
+  const auto counters = static_cast<int>(kCounterBytes / 4 / of_row);
   const int most = std::min(kAttnMaxLaunchRows, counters);
   plan.rows_per_launch = most / plan.rows_per_entry * plan.rows_per_entry;
   return plan;
 }
 
 int64_t attn_scratch_bytes(const AttnArgs::Static& s) {
-  const int64_t n_splits = (s.n_ctx + kAttnSplitTokens - 1) / kAttnSplitTokens;
-  if (n_splits <= 1) return 0;  // one block holds the result
+  const auto units = [&](int tokens) { return (s.n_ctx + tokens - 1) / tokens; };
   int64_t bytes = 0;
   for (const int64_t n_rows : {std::min<int64_t>(s.max_rows, kMaxNarrowRows), s.max_rows}) {
     const AttnPlan plan = plan_attn_cuda(s, static_cast<int>(n_rows), true);
-    const int64_t of_sequence = n_splits * s.n_kv_heads * attn_slot_bytes(plan.n_tiles, s.head_dim);
-    const int64_t all = std::min<int64_t>(n_rows, plan.rows_per_launch) * of_sequence;
-    bytes = std::max(bytes, std::min(all, std::max(kScratchBytes, 2 * of_sequence)));
+    const int64_t slot_bytes = attn_slot_bytes(plan.n_tiles, s.head_dim);
+    const int64_t smallest = units(plan.n_tiles == 1 ? kAttnUnitTokens : kAttnWideUnitTokens);
+    if (smallest <= 1) continue;  // one block holds the result
+    const int64_t all =
+        std::min<int64_t>(n_rows, plan.rows_per_launch) * smallest * s.n_kv_heads * slot_bytes;
+    const int64_t two_sequences = 2 * units(kAttnWideUnitTokens) * s.n_kv_heads * slot_bytes;
+    bytes = std::max(bytes, std::min(all, std::max(kScratchBytes, two_sequences)));
   }
   return (bytes + 63) / 64 * 64;
 }

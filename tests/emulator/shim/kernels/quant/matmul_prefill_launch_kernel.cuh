@@ -18,6 +18,7 @@ inline NoPrefillActs prefill_acts(const MatmulParams&, int64_t) { return {}; }
 
 namespace fathom::cuda {
 
+inline constexpr int kPrefillRows = 33;
 inline bool takes_prefill(const quant::MatmulParams&) { return false; }
 template <class Op>
 void launch_prefill(const quant::MatmulParams&, const Op&, void*) {}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// A leaf of the reduction tree, 32 tokens, by one warp for 8 queries: scores S = q K^T, weights,
+// outputs O = P V, by mma.m16n8k16. Queries or weights are its rows, as sums of halves: rows 0-7
+// are the first pieces of the 8, rows 8-15 the second (of bf16 another MMA with the third), so that
+// products with K and V as stored are as good as in f32. Scores come out where weights go in: no
+// exchange between lanes but for the maximum and the sum of a row.
+// Codes of q8_0 are exact in f16; their scales multiply sums (K) and weights (V).
+#pragma once
+
+#include "kernels/attn/attn_feed_kernel.cuh"
+#include "kernels/attn/attn_state_kernel.cuh"
+
+namespace fathom::cuda {
+
+template <class L>
+class AttnLeaf {
+ public:
+  using State = AttnState<L::kChunks>;
+  __device__ explicit AttnLeaf(const AttnThread<L>& at) : at_(at) {}
+
+  // The row's query is on its way; last_token: that it sees. Rows outside see none.
+  __device__ void fetch_query(const float* q, bool inside, int last_token) {
+    last_token_ = inside ? last_token : -1;
+#pragma unroll
+    for (int c = 0; c < L::kChunks; ++c) {
+      fetched_[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (inside) fetched_[c] = *reinterpret_cast<const float4*>(q + c * 16 + at_.quad * 4);
+    }
+  }
+  // REQUIRES: all lanes call it.
+  __device__ void make_query() {
+    float4(&x)[L::kChunks] = fetched_;
+    uint32_t largest = 0;
+#pragma unroll
+    for (int c = 0; c < L::kChunks; ++c) {
+      scale(x[c], at_.params.scale_log2);
+      largest = max(max(max(largest, magnitude(x[c].x)), magnitude(x[c].y)),
+                    max(magnitude(x[c].z), magnitude(x[c].w)));
+    }
+    unscale_ = 1.0f;
+    if constexpr (!L::kF32 && !L::kBf16) {  // the largest to 2^14: all of f16's range for the rest
+      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+      const int exponent = min(max(14 - (static_cast<int>(largest >> 23) - 127), -112), 112);
+#pragma unroll
+      for (int c = 0; c < L::kChunks; ++c) scale(x[c], __int_as_float((127 + exponent) << 23));
+      unscale_ = __int_as_float((127 - exponent) << 23);
+    }
+#pragma unroll
+    for (int c = 0; c < L::kChunks; ++c) {
+      if constexpr (L::kF32) {
+        query_[c][0][0] = __float_as_uint(x[c].x);
+        query_[c][1][0] = __float_as_uint(x[c].y);
+        query_[c][2][0] = __float_as_uint(x[c].z);
+        query_[c][3][0] = __float_as_uint(x[c].w);
+      } else {
+        attn_split<L::kBf16>(x[c].x, x[c].y, query_[c][0]);
+        attn_split<L::kBf16>(x[c].z, x[c].w, query_[c][1]);
+      }
+    }
+  }
+
+  // K and V by their places in shared memory.
+  // s becomes the scores (times log2 e) of the row and the lane's four tokens of each tile.
+  __device__ void scores(unsigned keys, int first_token) {
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s_[tile][i] = 0.0f;
+    }
+    if constexpr (L::kF32) {
+      scores_f32(keys);
+    } else if constexpr (L::kCodes) {
+      scores_codes(keys);
+    } else {
+      scores_halves(keys);
+    }
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool sees = first_token + tile * kKvTileTokens + token(i) <= last_token_;
+        s_[tile][i] = sees ? __fmul_rn(s_[tile][i], unscale_) : -INFINITY;
+      }
+    }
+  }
+
+  // Scores become weights.
+  __device__ void soften(State& leaf) {
+    float largest = s_[0][0];
+    each_score([&](float s) { largest = fmaxf(largest, s); });
+    largest = fminf(attn_row_max(largest), 1 << 28);
+    leaf.max = largest == -INFINITY ? kAttnEmpty : __float2int_ru(largest);
+    const float shift = largest == -INFINITY ? 0.0f : __int2float_rn(leaf.max);
+    leaf.sum = 0.0f;
+    each_score([&](float& s) {
+      s = attn_exp2(__fsub_rn(s, shift));
+      // Weights of f16 go up to 2^15, for the lesser pieces' sake; output and sum alike.
+      if constexpr (!L::kF32 && !L::kBf16) s = __fmul_rn(s, 32768.0f);
+      leaf.sum = __fadd_rn(leaf.sum, s);
+    });
+    leaf.sum = attn_row_sum(leaf.sum);
+  }
+
+  __device__ void outputs(unsigned values, int first_token, State& leaf) {
+    if constexpr (L::kF32) {
+      outputs_f32(values, leaf);
+    } else {
+      float o[2 * L::kChunks][4];
+#pragma unroll
+      for (int i = 0; i < 2 * L::kChunks; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0.0f;
+      float unscale = 1.0f;
+      if constexpr (L::kCodes) {
+        unscale = outputs_codes(values, first_token, o);
+      } else {
+        outputs_halves(values, o);
+      }
+#pragma unroll
+      for (int c = 0; c < L::kChunks; ++c) {
+        leaf.out[c].x = sum_of_pieces(o[2 * c][0], o[2 * c][2], unscale);
+        leaf.out[c].y = sum_of_pieces(o[2 * c][1], o[2 * c][3], unscale);
+        leaf.out[c].z = sum_of_pieces(o[2 * c + 1][0], o[2 * c + 1][2], unscale);
+        leaf.out[c].w = sum_of_pieces(o[2 * c + 1][1], o[2 * c + 1][3], unscale);
+      }
+    }
+  }
+
+  // A row's outputs of a chunk, to where its 16 dims begin. Of codes, the even dims of the chunk
+  // are one MMA's columns and the odd ones another's; else its first 8 and its last 8.
+  __device__ static int dim(int quad, int component) {
+    if (L::kCodes) return quad * 4 + component % 2 * 2 + component / 2;
+    return component / 2 * 8 + quad * 2 + component % 2;
+  }
+  __device__ static void store(float* to, int quad, const float4& x) {
+    if constexpr (L::kCodes) {
+      *reinterpret_cast<float4*>(to + quad * 4) = make_float4(x.x, x.z, x.y, x.w);
+    } else {
+      *reinterpret_cast<float2*>(to + quad * 2) = make_float2(x.x, x.y);
+      *reinterpret_cast<float2*>(to + 8 + quad * 2) = make_float2(x.z, x.w);
+    }
+  }
+
+ private:
+  __device__ static void scale(float4& x, float by) {
+    x = make_float4(__fmul_rn(x.x, by), __fmul_rn(x.y, by), __fmul_rn(x.z, by), __fmul_rn(x.w, by));
+  }
+  __device__ static uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+  __device__ static float sum_of_pieces(float first, float second, float unscale) {
+    const float sum = __fadd_rn(first, second);
+    return L::kCodes ? __fmul_rn(sum, unscale) : sum;
+  }
+  template <class Visit>
+  __device__ void each_score(const Visit& visit) {
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) visit(s_[tile][i]);
+    }
+  }
+
+  // Score i of a tile is that of column i / 2 of its MMA's two; these are, of codes, the even and
+  // the odd tokens, else the first 8 and the last 8.
+  __device__ int token(int i) const {
+    const int quad = static_cast<int>(at_.quad);
+    return L::kCodes ? quad * 4 + i % 2 * 2 + i / 2 : i / 2 * 8 + quad * 2 + i % 2;
+  }
+  // Dims 4 quad .. 4 quad + 3 of a chunk are the lane's of the row's query: columns 2 quad,
+  // 2 quad + 1, 2 quad + 8, 2 quad + 9 of the MMA, and rows of K accordingly.
+  __device__ static unsigned key_dim(unsigned matrix_row, unsigned half) {
+    return matrix_row / 2 * 4 + matrix_row % 2 + half * 2;
+  }
+  // The pieces of values at columns 2 quad.. of the first and of the second 8 columns, as A.
+  template <int kPieces>
+  __device__ static void multiply(float (&c)[4], const uint32_t (&low)[kPieces],
+                                  const uint32_t (&high)[kPieces], uint32_t b0, uint32_t b1) {
+    const uint32_t a[4] = {low[0], low[1], high[0], high[1]};
+    attn_mma<L::kBf16>(c, a, b0, b1);
+    if constexpr (kPieces == 3) {
+      const uint32_t last[4] = {0, low[2], 0, high[2]};
+      attn_mma<L::kBf16>(c, last, b0, b1);
+    }
+  }
+
+  __device__ void scores_halves(unsigned keys) {
+    float c[L::kLeafTiles][2][4] = {};
+    const unsigned dim = key_dim(at_.lane % 8, at_.lane / 8 % 2);
+    const unsigned row = at_.address + keys + AttnSwizzle<L>::key(dim * 2 + at_.lane / 16) * 16;
+#pragma unroll
+    for (int k = 0; k < L::kChunks; ++k) {
+#pragma unroll
+      for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+        uint32_t b[4];
+        attn_load_matrices(b, row + tile * L::kTileBytes + k * 512);
+        multiply(c[tile][0], query_[k][0], query_[k][1], b[0], b[1]);
+        multiply(c[tile][1], query_[k][0], query_[k][1], b[2], b[3]);
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        s_[tile][i] = __fadd_rn(c[tile][i / 2][i % 2], c[tile][i / 2][i % 2 + 2]);
+    }
+  }
+
+  __device__ void scores_codes(unsigned keys) {
+    const unsigned dim = at_.lane / 16 * 16 + key_dim(at_.lane % 8, at_.lane / 8 % 2);
+    const unsigned row = at_.address + keys + AttnSwizzle<L>::key(dim) * 16;
+#pragma unroll
+    for (int block = 0; block < L::kDims / 32; ++block) {
+#pragma unroll
+      for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+        uint32_t codes[4];
+        attn_load_matrices(codes, row + tile * L::kTileBytes + block * 512);
+        float scales[4];
+        load_scales(keys + tile * L::kTileBytes, block, scales);
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+          float c[4] = {};
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            multiply(c, query_[block * 2 + half][0], query_[block * 2 + half][1],
+                     attn_codes(codes[half * 2] >> 8 * odd),
+                     attn_codes(codes[half * 2 + 1] >> 8 * odd));
+          }
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            s_[tile][odd * 2 + i] =
+                __fmaf_rn(__fadd_rn(c[i], c[i + 2]), scales[i * 2 + odd], s_[tile][odd * 2 + i]);
+          }
+        }
+      }
+    }
+  }
+  // Of tokens 4 quad .. 4 quad + 3 of a tile.
+  __device__ void load_scales(unsigned tile, int block, float (&scales)[4]) const {
+    const uint2 x = *reinterpret_cast<const uint2*>(at_.shared + tile + L::kScaleOffset +
+                                                    block * 32 + at_.quad * 8);
+    const float2 low = __half22float2(reinterpret_cast<const __half2&>(x.x));
+    const float2 high = __half22float2(reinterpret_cast<const __half2&>(x.y));
+    scales[0] = low.x;
+    scales[1] = low.y;
+    scales[2] = high.x;
+    scales[3] = high.y;
+  }
+
+  // Sums of 16 dims, then their sum: fewer roundings at the size of the score.
+  __device__ void scores_f32(unsigned keys) {
+    const auto* k = reinterpret_cast<const float*>(at_.shared + keys) + at_.quad * 2;
+#pragma unroll 1
+    for (int owner = 0; owner < 4; ++owner) {
+#pragma unroll
+      for (int c = 0; c < L::kChunks; ++c) {
+        float sums[L::kLeafTiles][4] = {};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float q =
+              __uint_as_float(__shfl_sync(0xffffffffu, query_[c][i][0], at_.row * 4 + owner));
+          const float* of_dim = k + (c * 16 + owner * 4 + i) * kKvTileTokens;
+#pragma unroll
+          for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+#pragma unroll
+            for (int t = 0; t < 4; ++t)
+              sums[tile][t] =
+                  __fmaf_rn(q, of_dim[tile * L::kTileBytes / 4 + t / 2 * 8 + t % 2], sums[tile][t]);
+          }
+        }
+#pragma unroll
+        for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+#pragma unroll
+          for (int t = 0; t < 4; ++t) s_[tile][t] = __fadd_rn(s_[tile][t], sums[tile][t]);
+        }
+      }
+    }
+  }
+
+  __device__ void outputs_halves(unsigned values, float (&o)[2 * L::kChunks][4]) {
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+      uint32_t low[L::kPieces], high[L::kPieces];
+      attn_split<L::kBf16>(s_[tile][0], s_[tile][1], low);
+      attn_split<L::kBf16>(s_[tile][2], s_[tile][3], high);
+#pragma unroll
+      for (int c = 0; c < L::kChunks; ++c) {
+        uint32_t b[4];
+        const unsigned chunk = AttnSwizzle<L>::value(at_.lane % 16, (c * 2) | at_.lane / 16);
+        attn_load_matrices(b, at_.address + values + tile * L::kTileBytes + chunk * 16);
+        multiply(o[2 * c], low, high, b[0], b[1]);
+        multiply(o[2 * c + 1], low, high, b[2], b[3]);
+      }
+    }
+  }
+
+  // What the outputs have to be multiplied with: scales of V are taken up by the weights, relative
+  // to a power of two above all that the row sees, which keeps their pieces within f16's range.
+  __device__ float outputs_codes(unsigned values, int first_token, float (&o)[2 * L::kChunks][4]) {
+    const float largest = largest_scale(values, first_token);
+    const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23) - 126, -24);
+    const float down = __int_as_float((127 - exponent) << 23);
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+      const unsigned v = values + tile * L::kTileBytes;
+#pragma unroll
+      for (int block = 0; block < L::kDims / 32; ++block) {
+        float scales[4], p[4];
+        load_scales(v, block, scales);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          // Selected: the scale of a token that no one may see can be NaN.
+          const float weight = s_[tile][i], scale = scales[i % 2 * 2 + i / 2];
+          p[i] = weight == 0.0f ? 0.0f : __fmul_rn(weight, __fmul_rn(scale, down));
+        }
+        uint32_t low[L::kPieces], high[L::kPieces];
+        attn_split<L::kBf16>(p[0], p[1], low);
+        attn_split<L::kBf16>(p[2], p[3], high);
+        uint32_t codes[4];
+        const unsigned token = at_.lane % 8 * 2 + at_.lane / 8 % 2;
+        const unsigned chunk16 = AttnSwizzle<L>::value(token, (block * 2) | at_.lane / 16);
+        attn_load_matrices(codes, at_.address + v + chunk16 * 16);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {  // even and odd dims of the block's two chunks
+          const int chunk = i / 2, odd = i % 2;
+          multiply(o[(block * 2 + chunk) * 2 + odd], low, high,
+                   attn_codes(codes[chunk * 2] >> 8 * odd),
+                   attn_codes(codes[chunk * 2 + 1] >> 8 * odd));
+        }
+      }
+    }
+    return __int_as_float((127 + exponent) << 23);
+  }
+  // Of V, over the tokens that the row sees; NaNs aside.
+  __device__ float largest_scale(unsigned values, int first_token) const {
+    float largest = 0.0f;
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+#pragma unroll
+      for (int block = 0; block < L::kDims / 32; ++block) {
+        float scales[4];
+        load_scales(values + tile * L::kTileBytes, block, scales);
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+          const int token = first_token + tile * kKvTileTokens + static_cast<int>(at_.quad) * 4 + t;
+          largest = fmaxf(largest, token <= last_token_ ? scales[t] : 0.0f);
+        }
+      }
+    }
+    return attn_row_max(largest);
+  }
+
+  __device__ void outputs_f32(unsigned values, State& leaf) {
+#pragma unroll
+    for (int c = 0; c < L::kChunks; ++c) leaf.out[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll 1
+        for (int owner = 0; owner < 4; ++owner) {
+          const float p = __shfl_sync(0xffffffffu, s_[tile][i], at_.row * 4 + owner);
+          const float* v =
+              reinterpret_cast<const float*>(at_.shared + values + tile * L::kTileBytes) +
+              (i / 2 * 8 + owner * 2 + i % 2) * L::kDims + at_.quad * 2;
+#pragma unroll
+          for (int c = 0; c < L::kChunks; ++c) {
+            leaf.out[c].x = __fmaf_rn(p, v[c * 16], leaf.out[c].x);
+            leaf.out[c].y = __fmaf_rn(p, v[c * 16 + 1], leaf.out[c].y);
+            leaf.out[c].z = __fmaf_rn(p, v[c * 16 + 8], leaf.out[c].z);
+            leaf.out[c].w = __fmaf_rn(p, v[c * 16 + 9], leaf.out[c].w);
+          }
+        }
+      }
+    }
+  }
+
+  const AttnThread<L> at_;
+  int last_token_;
+  float unscale_;
+  float s_[L::kLeafTiles][4];
+  float4 fetched_[L::kChunks];
+  // Of a chunk: the pieces of its first and its second two values, or four values.
+  uint32_t query_[L::kChunks][L::kF32 ? 4 : 2][L::kPieces];
+};
+
+}  // namespace fathom::cuda
