@@ -134,12 +134,34 @@ void launch_matmul_columns(quant::MatmulParams p, const Op& op, void* stream) {
       dim3(quant::kActThreads), shared, stream, p, op);
 }
 
-// The rows of the step that one block takes. Up to 4 each block makes its own activations.
+// Whether a block with two stages fits into what the GPU gives a block.
+template <class Bytes>
+bool fits_block(quant::MatmulParams p, int n_teams, Bytes bytes) {
+  p.n_teams = n_teams;
+  p.n_stages = 2;
+  int limit = 0;
+  check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  return bytes(p) <= limit;
+}
+
+// The rows of the step that one block takes. Up to 4 each block makes its own activations. GPUs
+// with less shared memory than Hopper's take fewer rows a block.
 inline int matmul_columns(const quant::MatmulParams& p) {
   const bool own_acts = quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes;
-  if (p.n_rows == 1 && own_acts && (p.bundle == 1 || p.parts[0].type == p.parts[1].type)) return 1;
+  const bool one_type = p.bundle == 1 || p.parts[0].type == p.parts[1].type;
+  if (p.n_rows == 1 && own_acts && one_type &&
+      fits_block(p, quant::kOneStreams / p.n_lanes,
+                 [](const auto& params) { return quant::one_shared(params).bytes; })) {
+    return 1;
+  }
   if (p.n_rows <= 4 && own_acts) return 4;
-  return p.n_rows <= 8 ? 8 : p.n_rows <= 16 ? 16 : 32;
+  int columns = p.n_rows <= 8 ? 8 : p.n_rows <= 16 ? 16 : 32;
+  const auto bytes = [&](quant::MatmulParams params) {
+    params.acts = reinterpret_cast<std::byte*>(1);  // they will stand in device memory
+    return quant::matmul_shared(params, columns).bytes;
+  };
+  while (columns > 8 && !fits_block(p, quant::kActWarps / p.n_lanes, bytes)) columns /= 2;
+  return columns;
 }
 
 // `acts` is scratch of matmul_acts_bytes.
