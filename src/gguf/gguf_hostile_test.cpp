@@ -1,33 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that are wrong: each is refused with the code and words of its case, in bounded time, and
-// with no more memory than its bytes justify. Operator new of this program counts what is asked.
+// with no more memory than its bytes justify.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <new>
 
 #include "base/error.hpp"
 #include "gguf/gguf_file.hpp"
+#include "tests/support/allocation_counter.hpp"
 #include "tests/support/gguf_corpus.hpp"
-
-namespace {
-std::atomic<uint64_t> allocated_bytes{0};
-
-void* count_and_allocate(size_t n) {
-  allocated_bytes += n;
-  if (void* p = std::malloc(n ? n : 1)) return p;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(size_t n) { return count_and_allocate(n); }
-void* operator new[](size_t n) { return count_and_allocate(n); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
 
 namespace fathom::gguf {
 namespace {
@@ -48,7 +29,7 @@ Outcome parse(const std::string& image, OpenMode mode) {
   const std::vector<std::byte> bytes(test::as_bytes(image).begin(), test::as_bytes(image).end());
   const std::string name = "case.gguf";
   Outcome outcome;
-  const uint64_t before = allocated_bytes;
+  const int64_t before = test::allocation_bytes();
   const auto start = std::chrono::steady_clock::now();
   try {
     const File file = File::parse(bytes, mode, name);
@@ -60,7 +41,7 @@ Outcome parse(const std::string& image, OpenMode mode) {
     outcome.refusal = error.code();
     outcome.message = error.what();
   }
-  outcome.allocated = allocated_bytes - before;
+  outcome.allocated = static_cast<uint64_t>(test::allocation_bytes() - before);
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return outcome;
 }
