@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kAllowedPerByte = 16;
 constexpr uint64_t kAllowedBytes = 16 << 10;
 
-constexpr double kMostSeconds = test::kThreadSanitizer || test::kAddressSanitizer ? 20 : 1;
+constexpr double kMostSeconds = test::kThreadSanitizer ? 20 : 1;
 
 struct Outcome {
   std::optional<ErrorCode> refusal;
