@@ -26,7 +26,8 @@ def commits_of(folder, summary):
     """Rows are measured one by one: the commits of the raw files that the table's rows come from."""
     found = set()
     for raw in {row["raw"] for row in summary["rows"] if row["id"] in MEASURES}:
-        found.add(json.loads((ROOT / "bench/results" / folder / raw).read_text())["commit"][:12])
+        commit, *changed = json.loads((ROOT / "bench/results" / folder / raw).read_text())["commit"].split("-")
+        found.add("-".join([commit[:12], *changed]))  # "-dirty": measured with changes that were not committed
     return ", ".join(sorted(found))
 
 

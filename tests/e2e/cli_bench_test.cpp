@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/e2e/cli_fixture.hpp"
+#include "tests/support/sanitizer.hpp"
 
 namespace fathom::test {
 namespace {
@@ -114,6 +115,7 @@ TEST_F(Cli, BenchDocumentHasSamplesOrderAndGates) {
 }
 
 TEST_F(Cli, ProfileAddsUpAndHasBothDepths) {
+  if (kThreadSanitizer) GTEST_SKIP() << "its steps would take seconds, and it is about times";
   // Of a size whose steps take milliseconds, so that what lies between the ops is small beside
   // them.
   const std::string large = folder_ / "profile.gguf";

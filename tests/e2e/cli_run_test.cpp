@@ -12,6 +12,7 @@
 
 #include "tests/e2e/cli_fixture.hpp"
 #include "tests/support/edited_gguf.hpp"
+#include "tests/support/sanitizer.hpp"
 
 namespace fathom::test {
 namespace {
@@ -152,6 +153,7 @@ TEST_F(Cli, CtrlCEndsThePrefill) {
 }
 
 TEST_F(Cli, ACacheBeyondTheAddressSpaceIsRefused) {
+  FATHOM_SKIP_UNDER_SANITIZERS();
   const EditedGguf deep = with_context(model(), 1 << 22);
   RunOptions options;
   options.address_space_limit = uint64_t{1} << 30;  // the cache takes 1.5 times as much
@@ -164,6 +166,7 @@ TEST_F(Cli, ACacheBeyondTheAddressSpaceIsRefused) {
 
 // No plan counts the text.
 TEST_F(Cli, AFailedAllocationIsOneLine) {
+  FATHOM_SKIP_UNDER_SANITIZERS();
   const std::string text = folder_ / "zeros.txt";
   std::ofstream(text).put('a');
   std::filesystem::resize_file(text, 64 << 20);

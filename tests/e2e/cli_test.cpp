@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.hpp"
 #include "tests/e2e/cli_fixture.hpp"
+#include "tests/support/sanitizer.hpp"
 
 namespace fathom::test {
 namespace {
@@ -158,6 +159,7 @@ TEST_F(Cli, ABackendWithoutItsDeviceIsSaidAtOnce) {
 
 // 3 GB of address space hold 11 stacks of 256 MB.
 TEST_F(Cli, MoreThreadsThanTheMachineGives) {
+  FATHOM_SKIP_UNDER_SANITIZERS();
   const std::string limited = "ulimit -s 262144; ulimit -v 3000000; exec " FATHOM_PROGRAM " run " +
                               model() + " -p a -n 1 -t 16";
   expect_one_line_error(run_program({"/bin/sh", "-c", limited}), 3, "16 threads are wanted");

@@ -13,6 +13,7 @@
 
 #include "convert/synth.hpp"
 #include "tests/support/engines.hpp"
+#include "tests/support/sanitizer.hpp"
 
 namespace fathom::test {
 namespace {
@@ -29,6 +30,7 @@ int64_t peak_bytes() {
 }
 
 TEST(Memory, PeakStaysNearWeightsAndCache) {
+  FATHOM_SKIP_UNDER_SANITIZERS();
   convert::SynthOptions synth;
   synth.shape = "smollm2-135m";
   synth.type = "q8_0";

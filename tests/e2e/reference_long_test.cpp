@@ -39,7 +39,7 @@ TEST_F(SmolLM2, EqualsTheReferenceOnRealText) {
   const Divergence int8 =
       divergence(oracle, logits({"cpu", ""}, ActivationType::int8), vocab_size_);
   EXPECT_GE(int8.same_top, 0.93);
-  EXPECT_LT(int8.mean_kl, 4.5e-3);  // 1.15 x what llama.cpp has on the same text, 3.9e-3
+  EXPECT_LT(int8.mean_kl, 4.22e-3);  // 1.15 x what llama.cpp has (bench/results/oracle), 3.67e-3
   std::printf("mean KL %.2e with f32 activations, %.2e with int8; top-1 agreement %.1f %%\n",
               exact.mean_kl, int8.mean_kl, 100 * int8.same_top);
 }

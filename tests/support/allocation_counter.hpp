@@ -7,6 +7,8 @@
 
 namespace fathom::test {
 
+// Of all threads, freed or not.
 int64_t allocation_count();
+int64_t allocation_bytes();
 
 }  // namespace fathom::test
