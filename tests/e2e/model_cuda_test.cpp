@@ -56,7 +56,7 @@ class CudaModel : public testing::TestWithParam<SynthModel> {
 };
 
 TEST_P(CudaModel, IsAsNearToTheExactModelAsTheCpu) {
-  constexpr int64_t kTokens = 96;
+  constexpr int64_t kTokens = 288;
   OpenOptions exact;
   exact.backend = "reference";
   exact.n_ctx = 512;

@@ -68,6 +68,7 @@ void launch_rows(const cuda::AttnVariant& variant, int n_tiles, const cuda::Attn
   const int shared = variant.shared_bytes + params.n_rows * 16;
   cuda::check(
       cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  cuda::use_most_shared_memory(variant.kernel);
   const auto [cluster, n_resident] = geometry(variant, n_tiles == 1, shared);
   const int64_t unit_tokens = n_tiles == 1 ? cuda::kAttnUnitTokens : cuda::kAttnWideUnitTokens;
   const int64_t n_units = std::max<int64_t>(1, (n_ctx + unit_tokens - 1) / unit_tokens);

@@ -31,6 +31,7 @@ class AttnBlock {
       return;  // room for the next kernel
     start_item(now);
     pdl_wait();
+    pdl_launch_dependents();
     fetch_query();
     feed_.start_late();
     int slot = 0;
@@ -289,7 +290,6 @@ template <KvFormat kFormat, int kHeadDim, int kTiles>
 __global__ void __launch_bounds__(AttnLayout<kFormat, kHeadDim, kTiles>::kThreads)
     attn_kernel(const __grid_constant__ AttnParams params) {
   extern __shared__ __align__(128) std::byte attn_shared[];
-  pdl_launch_dependents();
   AttnBlock<AttnLayout<kFormat, kHeadDim, kTiles>>(params, attn_shared).run();
 }
 

@@ -15,6 +15,13 @@ inline constexpr bool kHasWgmma = true;
 inline constexpr bool kHasWgmma = false;
 #endif
 
+// Whether a kernel may start before the one before it has ended.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+inline constexpr bool kHasPdl = true;
+#else
+inline constexpr bool kHasPdl = false;
+#endif
+
 // Returns when all kernels before this one in the stream are complete and visible. The compiler
 // moves no load of theirs above it: the asm clobbers memory.
 __device__ __forceinline__ void pdl_wait() {
@@ -62,6 +69,16 @@ __device__ __forceinline__ void warp_arrive(Barrier* barrier) {
   }
 }
 
+// Weights go through the L2 once a step: they are the first to be thrown out, so that code,
+// activations and the cache's tail stay.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint64_t evict_first_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+#endif
+
 // The warp copies `bytes` (a multiple of 16) from each of `from` to shared memory in the
 // background, one behind the other: bulk copies, or 16 bytes a lane and turn below sm_90. All lanes
 // have read what stood there before.
@@ -77,9 +94,9 @@ __device__ __forceinline__ void warp_copy(std::byte* to, const std::byte* const 
         : "memory");
     for (int i = 0; i < n; ++i) {
       asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-          "[%3];" ::"r"(shared_address(to + i * bytes)),
-          "l"(from[i]), "r"(bytes), "r"(shared_address(barrier))
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+          "[%1], %2, [%3], %4;" ::"r"(shared_address(to + i * bytes)),
+          "l"(from[i]), "r"(bytes), "r"(shared_address(barrier)), "l"(evict_first_policy())
           : "memory");
     }
   }

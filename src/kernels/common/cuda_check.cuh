@@ -20,14 +20,20 @@ void check_launch(const char* kernel, std::source_location where = std::source_l
 // For destructors: what cannot be given back any more is of no use to anybody.
 inline void ignore(cudaError_t) noexcept {}
 
+// All kernels ask for the same division of an SM's memory, the most shared memory: two that ask for
+// different ones cannot stand on it together.
+template <class Kernel>
+void use_most_shared_memory(Kernel* kernel) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared));
+}
+
 // Launches a kernel that may start while the one before it in the stream still runs; it reads what
-// earlier kernels wrote after pdl_wait() only. All kernels ask for the same division of an SM's
-// memory, the most shared memory: two that ask for different ones cannot stand on it together.
+// earlier kernels wrote after pdl_wait() only.
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
             Args&&... args) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared));
+  use_most_shared_memory(kernel);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

@@ -11,6 +11,17 @@
 
 namespace fathom::cuda {
 
+// One value; `at` counts values from the tile's first. REQUIRES: a format without blocks.
+__device__ __forceinline__ void store_kv_value(KvFormat format, float x, int at, std::byte* tile) {
+  if (format == KvFormat::f16) {
+    reinterpret_cast<__half*>(tile)[at] = __float2half_rn(x);
+  } else if (format == KvFormat::bf16) {
+    reinterpret_cast<__nv_bfloat16*>(tile)[at] = __float2bfloat16_rn(x);
+  } else {
+    reinterpret_cast<float*>(tile)[at] = x;
+  }
+}
+
 // `values` is read at the lane's dims only. REQUIRES: all lanes of the warp take part.
 __device__ inline void warp_store_kv(const KvGeometry& geometry, const float* values, int token,
                                      bool is_key, std::byte* tile) {
@@ -24,13 +35,9 @@ __device__ inline void warp_store_kv(const KvGeometry& geometry, const float* va
     const int at = first + dim * stride;
     switch (geometry.format) {
       case KvFormat::f32:
-        if (inside) reinterpret_cast<float*>(tile)[at] = x;
-        break;
       case KvFormat::f16:
-        if (inside) reinterpret_cast<__half*>(tile)[at] = __float2half_rn(x);
-        break;
       case KvFormat::bf16:
-        if (inside) reinterpret_cast<__nv_bfloat16*>(tile)[at] = __float2bfloat16_rn(x);
+        if (inside) store_kv_value(geometry.format, x, at, tile);
         break;
       case KvFormat::q8_0: {  // a block is one dim of every lane
         const uint32_t magnitude = __float_as_uint(x) & 0x7fffffffu;

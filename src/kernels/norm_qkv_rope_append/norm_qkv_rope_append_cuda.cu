@@ -101,9 +101,56 @@ struct FinishHeads {
       float& a = interleaved ? x[2 * i] : x[i];
       float& b = interleaved ? x[2 * i + 1] : x[i + half];
       const float cosine = angles[2 * i], sine = angles[2 * i + 1];
-      const float turned = a * cosine - b * sine;
-      b = a * sine + b * cosine;
+      const float turned = __fmaf_rn(a, cosine, -__fmul_rn(b, sine));
+      b = __fmaf_rn(a, sine, __fmul_rn(b, cosine));
       a = turned;
+    }
+  }
+};
+
+// For one row of the step, heads without a norm and a cache without blocks: a unit of the product
+// is the two row groups whose values turn together, so that nothing is left to do after it.
+struct FinishPairs {
+  FinishHeads heads;
+
+  struct Early {
+    float bias, cosine, sine;
+    std::byte* tile;  // of the cache, or null: nowhere
+  };
+  __device__ Early read(int part, int row, int) const {
+    const int dim = row % heads.head_dim, half = heads.head_dim / 2, pair = dim % half;
+    Early e{heads.bias[part] ? __ldg(heads.bias[part] + row) : 0.0f, 1.0f, 0.0f, nullptr};
+    if (part < 2) {
+      const float2 angle = __ldcg(reinterpret_cast<const float2*>(heads.rope) + pair);
+      e.cosine = angle.x;
+      e.sine = angle.y;
+    }
+    const int pos = heads.pos[0];
+    if (part == 0 || pos < 0) return e;
+    const KvGeometry& geometry = heads.kv.geometry;
+    const unsigned page = static_cast<unsigned>(pos) / static_cast<unsigned>(geometry.page_tokens);
+    const unsigned token = static_cast<unsigned>(pos) - page * geometry.page_tokens;
+    const int32_t* pages = heads.page_table + int64_t{heads.slot[0]} * heads.max_pages;
+    e.tile = (part == 1 ? heads.kv.k : heads.kv.v) + pages[page] * geometry.page_bytes() +
+             row / heads.head_dim * geometry.head_bytes() +
+             token / kKvTileTokens * geometry.tile_bytes();
+    return e;
+  }
+  // REQUIRES: a whole warp, lanes l and l + 16 with the values of a pair.
+  __device__ void write(int part, int row, int, const Early& e, const float* sums) const {
+    const float x = heads.bias[part] ? sums[0] + e.bias : sums[0];
+    const float other = __shfl_xor_sync(0xffffffffu, x, quant::kMmaRows);
+    const bool second = threadIdx.x % 32 >= quant::kMmaRows;
+    // As FinishHeads::rotate has it.
+    const float turned = second ? __fmaf_rn(other, e.sine, __fmul_rn(x, e.cosine))
+                                : __fmaf_rn(x, e.cosine, -__fmul_rn(other, e.sine));
+    const float value = part < 2 ? turned : x;
+    if (part == 0) {
+      heads.raw[0][row] = value;
+    } else if (e.tile) {
+      const int dim = row % heads.head_dim, token = heads.pos[0] % kKvTileTokens;
+      const int at = part == 1 ? dim * kKvTileTokens + token : token * heads.head_dim + dim;
+      cuda::store_kv_value(heads.kv.geometry.format, value, at, e.tile);
     }
   }
 };
@@ -165,8 +212,15 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   op.rope = args.rope;
   const int n_heads = s.n_heads + 2 * s.n_kv_heads;
   op.counters = counters.take<unsigned>(n_heads);
-  const quant::MatmulParams p =
+  quant::MatmulParams p =
       cuda::matmul_params({&s.q, &s.k, &s.v}, 1, n_rows, args.x, s.norm, s.rms_eps);
+  const bool pairs = !op.interleaved && s.rope_dim == s.head_dim && !s.q_norm && !s.k_norm &&
+                     s.head_dim % (2 * quant::kMmaRows) == 0 &&
+                     s.kv.geometry.format != KvFormat::q8_0;
+  if (pairs && cuda::matmul_columns(p) == 1) {
+    p.pair_stride = s.head_dim / (2 * quant::kMmaRows);
+    return cuda::launch_matmul_one(p, FinishPairs{op}, ctx.stream.handle);
+  }
   cuda::launch_matmul(p, acts, op, ctx.stream.handle);
   if (cuda::matmul_columns(p) > quant::kUnitsDoneColumns) {
     const dim3 grid(static_cast<unsigned>((n_rows + kFinishWarps - 1) / kFinishWarps),

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(quant::kActThreads)
   const quant::ActMaker maker(p);
   pdl_wait();
   const int row = static_cast<int>(blockIdx.x);
-  maker.make(row, p.acts, row, p.n_rows, shared);
+  maker.make(row, p.acts, row, p.n_rows, quant::padded_cols(p), shared);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ inline constexpr int kActWarps = 8;  // of every block: the norm's sum has one o
 inline constexpr int kActThreads = 32 * kActWarps;
 inline constexpr int kMatmulMaxStages = 8;
 inline constexpr int kMatmulSharedBytes = 112 << 10;  // of a block: half an SM's, less 1 KB
-inline constexpr int kMatmulActCols = 256;            // activations that a warp makes at a time
+inline constexpr int kMatmulActCols = 512;            // activations that a warp makes at a time
 inline constexpr int kMatmulMaxParts = 3;
 
 // One matrix of a product.
@@ -38,7 +38,8 @@ struct MatmulPart {
 struct MatmulParams {
   MatmulPart parts[kMatmulMaxParts];
   int n_parts;
-  int bundle;  // parts of a unit: 1, or 2 where all parts have the same row groups
+  int pair_stride;  // of one row of the step: row groups between the two of a unit
+  int bundle;       // parts of a unit: 1, or 2 where all parts have the same row groups
   int n_units;
   int n_lanes;        // warps of a team: they share a row group
   int n_teams;        // of a block
@@ -93,19 +94,18 @@ __device__ inline float block_sum(float x, float* shared) {
   return total;
 }
 
-// Eight of the 32 values of a block: lane j of its four holds values 4j .. 4j + 3 and
-// 16 + 4j .. 16 + 4j + 3.
+// Half of the 32 values of a block: lane j of its two holds values 4(j + 2i) .. 4(j + 2i) + 3.
 struct ActPiece {
-  float4 lower, upper;
+  float4 x[4];
 };
 
-// The lane's piece of the kMatmulActCols columns from `first` on; zeros beyond the last column.
+// The lane's piece of the kMatmulActCols columns from `first` on; zeros beyond the last column. Not
+// from the L1, which may hold what stood there before pdl_wait().
 __device__ __forceinline__ ActPiece load_piece(const float* row, int first, int cols) {
-  const int lane = threadIdx.x % 32;
-  const int at = first + lane / 4 * kMmaBlock + lane % 4 * 4;
-  if (at >= cols) return {};
-  return {*reinterpret_cast<const float4*>(row + at),
-          *reinterpret_cast<const float4*>(row + at + 16)};
+  const int lane = threadIdx.x % 32, block = first + lane / 2 * kMmaBlock;
+  if (block >= cols) return {};
+  const auto* from = reinterpret_cast<const float4*>(row + block) + lane % 2;
+  return {__ldcg(from), __ldcg(from + 2), __ldcg(from + 4), __ldcg(from + 6)};
 }
 
 template <class Fn>
@@ -114,39 +114,41 @@ __device__ __forceinline__ float4 map4(float4 a, float4 b, Fn fn) {
 }
 
 // Codes with their scale as the CPU makes them (kernels/common/elementwise_simd.hpp); a value that
-// is not finite makes the block NaN. By whole warps; `codes` and `info` are the block's.
-__device__ inline void store_codes(const ActPiece& x, std::byte* codes, ActInfo* info) {
+// is not finite makes the block NaN. By whole warps; `codes` and `info` are the block's, which is
+// dropped unless `stores`.
+__device__ inline void store_codes(const ActPiece& x, bool stores, std::byte* codes,
+                                   ActInfo* info) {
   constexpr uint32_t kAll = 0xffffffffu, kMagnitude = 0x7fffffffu;
   const auto magnitude = [](float v) { return __float_as_uint(v) & kMagnitude; };
-  const auto largest_of = [&](float4 v) {
-    return max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w)));
-  };
-  uint32_t bits = max(largest_of(x.lower), largest_of(x.upper));
+  uint32_t bits = 0;
+#pragma unroll
+  for (const float4& v : x.x) {
+    bits = max(bits, max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w))));
+  }
   bits = max(bits, __shfl_xor_sync(kAll, bits, 1));
-  bits = max(bits, __shfl_xor_sync(kAll, bits, 2));
   const float largest = __uint_as_float(bits);  // as integers, NaN stands above infinity
   const bool finite = largest <= 3.402823466e38f;
   const float inverse = finite && largest > 0.0f ? __fdiv_rn(127.0f, largest) : 0.0f;
   const auto code = [&](float v) {  // the code is the lowest byte of the float
     return __float_as_uint(__fadd_rn(__fmul_rn(v, inverse), 12582912.0f));
   };
-  const auto codes_of = [&](float4 v) {
-    const uint32_t first = __byte_perm(code(v.x), code(v.y), 0x0040);
-    const uint32_t second = __byte_perm(code(v.z), code(v.w), 0x0040);
-    return finite ? __byte_perm(first, second, 0x5410) : 0u;
-  };
-  const Words2 words{{codes_of(x.lower), codes_of(x.upper)}};
-  // Both halves' sums in one integer.
-  int sums = __dp4a(static_cast<int>(words.x[0]), 0x01010101, 0) +
-             __dp4a(static_cast<int>(words.x[1]), 0x01010101, 0) * 65536;
-  sums += __shfl_xor_sync(kAll, sums, 1);
-  sums += __shfl_xor_sync(kAll, sums, 2);
-  const int j = threadIdx.x % 4;
-  *reinterpret_cast<Words2*>(codes + mma_act_byte(4 * j)) = words;
+  uint32_t words[4];
+  int sums[2] = {};  // of the block's halves
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t first = __byte_perm(code(x.x[i].x), code(x.x[i].y), 0x0040);
+    const uint32_t second = __byte_perm(code(x.x[i].z), code(x.x[i].w), 0x0040);
+    words[i] = finite ? __byte_perm(first, second, 0x5410) : 0u;
+    sums[i / 2] = __dp4a(static_cast<int>(words[i]), 0x01010101, sums[i / 2]);
+  }
+  for (int& sum : sums) sum += __shfl_xor_sync(kAll, sum, 1);
+  if (!stores) return;
+  const int j = threadIdx.x % 2;
+  *reinterpret_cast<Words2*>(codes + mma_act_byte(4 * j)) = {{words[0], words[2]}};
+  *reinterpret_cast<Words2*>(codes + mma_act_byte(4 * j + 8)) = {{words[1], words[3]}};
   if (j == 0) {
-    const int lower = static_cast<int16_t>(sums), upper = (sums - lower) / 65536;
     const float d = finite ? __fdiv_rn(largest, 127.0f) : __uint_as_float(0x7fc00000u);
-    *info = {d, __fmul_rn(d, static_cast<float>(lower + upper)), -lower, -upper};
+    *info = {d, __fmul_rn(d, static_cast<float>(sums[0] + sums[1])), -sums[0], -sums[1]};
   }
 }
 
@@ -174,51 +176,48 @@ class ActMaker {
  public:
   // Asks for the norm's weights, which depend on nothing.
   __device__ explicit ActMaker(const MatmulParams& p) : p_(p) {
-    if (!p.norm) return;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) norm_[i] = load_piece(p.norm, first(i), p.cols);
+    if (p.norm) norm_ = load_piece(p.norm, first(), p.cols);
   }
 
-  // Of one row into column `col` of n_cols; `shared` holds kActWarps floats.
-  __device__ void make(int row, std::byte* to, int col, int n_cols, float* shared) const {
+  // Of one row into column `col` of n_cols, up to the column `end`; `shared` holds kActWarps
+  // floats.
+  __device__ void make(int row, std::byte* to, int col, int n_cols, int end, float* shared) const {
     const float* in = p_.in + static_cast<int64_t>(p_.in_row ? p_.in_row[row] : row) * p_.cols;
-    const int end = padded_cols(p_);
+    constexpr int kStep = kActWarps * kMatmulActCols;
     if (!p_.norm) {
-#pragma unroll 2
-      for (int at = first(0); at < end; at += kActWarps * kMatmulActCols) {
-        store(load_piece(in, at, p_.cols), at, to, col, n_cols);
+#pragma unroll 1
+      for (int at = first(); at < end; at += kBatch * kStep) {
+        ActPiece x[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) x[i] = load_piece(in, at + i * kStep, p_.cols);
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          if (at + i * kStep < end) store(x[i], at + i * kStep, to, col, n_cols);
+        }
       }
       return;
     }
-    ActPiece held[kHeld];
-    float squares = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) held[i] = load_piece(in, first(i), p_.cols);
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, held[i]);
-    for (int at = first(kHeld); at < end; at += kActWarps * kMatmulActCols) {
+    const ActPiece held = load_piece(in, first(), p_.cols);
+    float squares = add_squares(0.0f, held);
+    for (int at = first() + kStep; at < end; at += kStep) {
       squares = add_squares(squares, load_piece(in, at, p_.cols));
     }
     const float total = block_sum(squares, shared);
     const float scale = 1.0f / sqrtf(total / static_cast<float>(p_.cols) + p_.eps);
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      if (first(i) < end) store(normed(held[i], scale, norm_[i]), first(i), to, col, n_cols);
-    }
-    for (int at = first(kHeld); at < end; at += kActWarps * kMatmulActCols) {
+    if (first() < end) store(normed(held, scale, norm_), first(), to, col, n_cols);
+    for (int at = first() + kStep; at < end; at += kStep) {
       store(normed(load_piece(in, at, p_.cols), scale, load_piece(p_.norm, at, p_.cols)), at, to,
             col, n_cols);
     }
   }
 
  private:
-  static constexpr int kHeld = 2;  // pieces of a thread that stay in registers
+  static constexpr int kBatch = 3;  // pieces of a thread whose loads are in flight together
 
-  __device__ static int first(int i) {
-    return (static_cast<int>(threadIdx.x / 32) + i * kActWarps) * kMatmulActCols;
-  }
+  __device__ static int first() { return static_cast<int>(threadIdx.x / 32) * kMatmulActCols; }
   __device__ static float add_squares(float sum, const ActPiece& x) {
-    for (const float4& v : {x.lower, x.upper}) {
+#pragma unroll
+    for (const float4& v : x.x) {
       sum = __fmaf_rn(v.x, v.x, sum);
       sum = __fmaf_rn(v.y, v.y, sum);
       sum = __fmaf_rn(v.z, v.z, sum);
@@ -228,27 +227,32 @@ class ActMaker {
   }
   __device__ static ActPiece normed(const ActPiece& x, float scale, const ActPiece& norm) {
     const auto times = [&](float v, float w) { return __fmul_rn(__fmul_rn(v, scale), w); };
-    return {map4(x.lower, norm.lower, times), map4(x.upper, norm.upper, times)};
+    ActPiece out;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out.x[i] = map4(x.x[i], norm.x[i], times);
+    return out;
   }
   __device__ void store(const ActPiece& x, int first_col, std::byte* to, int col,
                         int n_cols) const {
     const ActLayout l = act_layout(p_, n_cols);
     const int lane = threadIdx.x % 32;
-    const int64_t block = first_col / kMmaBlock + lane / 4;
+    const int64_t block = first_col / kMmaBlock + lane / 2;
+    const bool inside = block * kMmaBlock < padded_cols(p_);
     if (p_.any_codes) {
       const int64_t at = block * n_cols + col;
-      store_codes(x, to + at * kMmaBlock, reinterpret_cast<ActInfo*>(to + l.info) + at);
+      store_codes(x, inside, to + at * kMmaBlock, reinterpret_cast<ActInfo*>(to + l.info) + at);
     }
-    for (int half = 0; half < 2; ++half) {
-      const int64_t at = ((2 * block + half) * n_cols + col) * kMmaStepBytes;
-      const float4& values = half == 0 ? x.lower : x.upper;
-      if (p_.any_f16) store_real<__half>(values, lane % 4, to + l.f16 + at);
-      if (p_.any_bf16) store_real<__nv_bfloat16>(values, lane % 4, to + l.bf16 + at);
+    if (!inside) return;
+    for (int i = 0; i < 4; ++i) {
+      const int64_t at = ((2 * block + i / 2) * n_cols + col) * kMmaStepBytes;
+      const int j = lane % 2 + 2 * (i % 2);
+      if (p_.any_f16) store_real<__half>(x.x[i], j, to + l.f16 + at);
+      if (p_.any_bf16) store_real<__nv_bfloat16>(x.x[i], j, to + l.bf16 + at);
     }
   }
 
   const MatmulParams& p_;
-  ActPiece norm_[kHeld];
+  ActPiece norm_;
 };
 
 // The part of a unit, and its row group there.
@@ -382,6 +386,14 @@ concept HasUnitsDone = requires {
   Op::kScratchBytes;
 };
 
+// Ops in halves, so that what the second needs is under way while the sums are made:
+//   auto read(int part, int row, int col) const
+//   void write(int part, int row, int col, <what read returned>, const float* sums) const
+template <class Op>
+concept ReadsFirst = requires(const Op& op) {
+  op.read(0, 0, 0);
+};
+
 template <int kColumns, bool kOwnActs, class Op>
 __global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
     matmul_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
@@ -412,7 +424,7 @@ __global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
     const ActMaker maker(p);
     cuda::pdl_wait();
     for (int row = 0; row < p.n_rows; ++row) {
-      maker.make(row, shared + place.acts, row, p.n_rows, norm_sums);
+      maker.make(row, shared + place.acts, row, p.n_rows, padded_cols(p), norm_sums);
     }
   } else {
     cuda::pdl_wait();

@@ -66,6 +66,7 @@ inline quant::MatmulParams matmul_params(std::initializer_list<const PackedMatri
     p.parts[p.n_parts++] = part;
   }
   p.bundle = bundle;
+  p.pair_stride = 1;
   p.n_units /= bundle;
   p.n_lanes = matmul_lanes(p, most_tiles);
   p.n_rows = static_cast<int>(n_rows);
@@ -94,14 +95,29 @@ inline int n_multiprocessors() {
   return n;
 }
 
-// As many stages as the block's share of shared memory holds, two at least; bytes(p) with p's.
-template <class Kernel, class Bytes>
-size_t use_stages(Kernel kernel, quant::MatmulParams& p, Bytes bytes) {
+// As many stages as `share` bytes of shared memory hold, two at least; bytes(p) with p's.
+template <class Bytes>
+size_t use_stages(quant::MatmulParams& p, int64_t share, Bytes bytes) {
   p.n_stages = quant::kMatmulMaxStages;
-  while (p.n_stages > 2 && bytes(p) > quant::kMatmulSharedBytes) --p.n_stages;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes(p))));
+  while (p.n_stages > 2 && bytes(p) > share) --p.n_stages;
   return static_cast<size_t>(bytes(p));
+}
+
+// Dynamic shared memory of which two blocks just do not fit on an SM, or one block that just fits
+// beside one of those.
+inline int half_of_sm(bool over) {
+  constexpr int kStatic = 128, kGranule = 128;  // what the kernel has beside, rounding up included
+  int per_sm = 0, reserved = 0;
+  check(cudaDeviceGetAttribute(&per_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0));
+  check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, 0));
+  const int half = (per_sm / 2 - reserved - kStatic) / kGranule * kGranule;
+  return over ? half + 2 * kGranule : half - 2 * kGranule;
+}
+
+template <class Kernel>
+void use_shared(Kernel kernel, size_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)));
 }
 
 template <class Op>
@@ -109,8 +125,11 @@ void launch_matmul_one(quant::MatmulParams p, const Op& op, void* stream) {
   const auto kernel = quant::matmul_one_kernel<Op>;
   p.n_teams = quant::kOneStreams / p.n_lanes;
   if constexpr (quant::HasUnitsDone<Op>) p.scratch_bytes = Op::kScratchBytes;
-  const size_t shared =
-      use_stages(kernel, p, [](const auto& params) { return quant::one_shared(params).bytes; });
+  const int half = half_of_sm(p.norm != nullptr);
+  size_t shared =
+      use_stages(p, half, [](const auto& params) { return quant::one_shared(params).bytes; });
+  if (p.norm) shared = std::max(shared, static_cast<size_t>(half));
+  use_shared(kernel, shared);
   const int n_blocks = (quant::one_units(p) + p.n_teams - 1) / p.n_teams;
   launch(kernel, dim3(static_cast<unsigned>(std::min(n_blocks, n_multiprocessors()))),
          dim3(quant::kActThreads), shared, stream, p, op);
@@ -123,8 +142,10 @@ void launch_matmul_columns(quant::MatmulParams p, const Op& op, void* stream) {
   if constexpr (kColumns <= quant::kUnitsDoneColumns && quant::HasUnitsDone<Op>) {
     p.scratch_bytes = Op::kScratchBytes;
   }
-  const size_t shared = use_stages(
-      kernel, p, [](const auto& params) { return quant::matmul_shared(params, kColumns).bytes; });
+  const size_t shared = use_stages(p, quant::kMatmulSharedBytes, [](const auto& params) {
+    return quant::matmul_shared(params, kColumns).bytes;
+  });
+  use_shared(kernel, shared);
   const int n_columns = (p.n_rows + kColumns - 1) / kColumns;
   const int n_blocks = (p.n_units + p.n_teams - 1) / p.n_teams;
   const int resident = n_multiprocessors() * (kColumns <= 8 ? 2 : 1);
@@ -187,11 +208,11 @@ struct AddToResidual {
   const float* bias;  // [rows] or null
   int rows;
   __device__ void operator()(int, int row, int col, const float* sums) const {
-    write(row, col, read(row, col), sums);
+    write(0, row, col, read(0, row, col), sums);
   }
   // In halves, so that the reads of many values are in flight together.
-  __device__ float read(int row, int col) const { return at(row, col); }
-  __device__ void write(int row, int col, float before, const float* sums) const {
+  __device__ float read(int, int row, int col) const { return __ldcg(&at(row, col)); }
+  __device__ void write(int, int row, int col, float before, const float* sums) const {
     float total = before + sums[0];
     if (bias) total += __ldg(bias + row);
     at(row, col) = total;

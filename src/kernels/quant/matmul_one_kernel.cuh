@@ -6,7 +6,12 @@
 // - The last warp of a block streams nothing: it finishes units while the others go on.
 // - A block takes half of an SM's registers and shared memory, so that the next kernel's blocks
 //   stand beside it with full rings when it ends: the stream of weights does not stop between
-//   kernels.
+//   kernels. Products of the normed residual stream take a little more than half of the shared
+//   memory, those into it a little less. They alternate in a step; so two blocks of one product do
+//   not share an SM while another has none.
+// - Before a block waits for the kernel before it, it rehearses: one round of all that it will do,
+//   on what happens to be there, nothing stored. The instructions are in the caches then (cold,
+//   they cost 4 to 6 us a kernel on an H200: docs/kernels/2026-11-30-cuda-products.md).
 #pragma once
 
 #include "kernels/quant/matmul_kernel.cuh"
@@ -33,9 +38,9 @@ __device__ inline OneUnit one_unit(const MatmulParams& p, int unit) {
   if (p.bundle == 2) return {{0, 1}, {unit, unit}, true};
   int part = 0;
   while (2 * unit >= p.parts[part].n_groups) unit -= (p.parts[part++].n_groups + 1) / 2;
-  const int group = 2 * unit;
-  const bool has_second = group + 1 < p.parts[part].n_groups;
-  return {{part, part}, {group, has_second ? group + 1 : group}, has_second};
+  const int group = unit + unit / p.pair_stride * p.pair_stride, second = group + p.pair_stride;
+  const bool has_second = second < p.parts[part].n_groups;
+  return {{part, part}, {group, has_second ? second : group}, has_second};
 }
 
 // Shared memory of a block: barriers of the rings' stages and of the teams, rings, sums of the
@@ -77,9 +82,9 @@ class PairRing {
     for (int i = 0; i < p_.n_stages; ++i) release();
     phase_ = 0;
   }
-  // The warp's next pair, when it is there.
+  // Until the warp's next pair is there.
+  __device__ __forceinline__ void wait() const { cuda::barrier_wait(barriers_ + stage_, phase_); }
   __device__ __forceinline__ const std::byte* next() const {
-    cuda::barrier_wait(barriers_ + stage_, phase_);
     return slots_ + stage_ * 2 * p_.stage_bytes;
   }
   // It has been used by all lanes: the pair after all those before goes into its place.
@@ -97,6 +102,9 @@ class PairRing {
       phase_ ^= 1;
     }
   }
+
+  // All copies are on their way.
+  __device__ bool is_done() const { return left_ <= 0 && unit_ >= n_units_; }
 
  private:
   // The next unit in which the warp has tiles.
@@ -127,10 +135,20 @@ class PairRing {
   uint32_t phase_ = 0;
 };
 
-// The last warp's part: what becomes of the units of all teams.
+// Of ops in halves, the first.
+template <class Op>
+__device__ __forceinline__ auto read_first(const Op& op, int part, int row) {
+  if constexpr (ReadsFirst<Op>) {
+    return op.read(part, row, 0);
+  } else {
+    return 0;
+  }
+}
+
+// The last warp's part: what becomes of the units of all teams. !is_real: a rehearsal.
 template <class Op>
 __device__ inline void finish_units(const MatmulParams& p, const Op& op, std::byte* shared,
-                                    const OneShared& place, int n_units) {
+                                    const OneShared& place, int n_units, bool is_real) {
   const int lane = threadIdx.x % 32, item = lane / kMmaRows, in_group = lane % kMmaRows;
   const int team_floats = 2 * p.n_lanes * kOneSums;
   for (int count = 0, block_unit = static_cast<int>(blockIdx.x); block_unit < n_units; ++count) {
@@ -139,18 +157,28 @@ __device__ inline void finish_units(const MatmulParams& p, const Op& op, std::by
       if (block_unit >= n_units) return;
       cuda::Barrier* barriers =
           reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
-      cuda::barrier_wait(barriers + buffer, count / 2 % 2);
+      const OneUnit unit = one_unit(p, block_unit);
+      const int part = unit.part[item];
+      const int row = unit.group[item] * kMmaRows + in_group;
+      const bool own =
+          (item == 0 || (p.bundle == 1 && unit.has_second)) && row < p.parts[part].rows;
+      const int of_part = p.bundle == 2 ? 1 : part;
+      const auto before = read_first(op, of_part, own ? row : 0);
+      if (is_real) cuda::barrier_wait(barriers + buffer, count / 2 % 2);
       const float* of = reinterpret_cast<const float*>(shared + place.sums) + team * team_floats +
                         buffer * p.n_lanes * kOneSums + lane;
       float total = of[0];
       for (int w = 1; w < p.n_lanes; ++w) total += of[w * kOneSums];
-      cuda::warp_arrive(barriers + 2 + buffer);
-      const OneUnit unit = one_unit(p, block_unit);
-      const int part = unit.part[item];
-      const int row = unit.group[item] * kMmaRows + in_group;
+      if (is_real) cuda::warp_arrive(barriers + 2 + buffer);
       const float totals[2] = {total, __shfl_down_sync(0xffffffffu, total, kMmaRows)};
-      const bool own = item == 0 || (p.bundle == 1 && unit.has_second);
-      if (own && row < p.parts[part].rows) op(p.bundle == 2 ? 1 : part, row, 0, totals);
+      if (is_real && own) {
+        if constexpr (ReadsFirst<Op>) {
+          op.write(of_part, row, 0, before, totals);
+        } else {
+          op(of_part, row, 0, totals);
+        }
+      }
+      if (!is_real) return;
       if constexpr (HasUnitsDone<Op>) {
         int group = unit.group[0];
         for (int before = 0; before < part; ++before) group += p.parts[before].n_groups;
@@ -165,7 +193,6 @@ __global__ void __launch_bounds__(kActThreads, 2)
     matmul_one_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
   auto* shared = cuda::dynamic_shared<std::byte>();
   __shared__ float norm_sums[kActWarps];
-  cuda::pdl_launch_dependents();
   const OneShared place = one_shared(p);
   const int thread_lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int team = warp / p.n_lanes, lane = warp % p.n_lanes, n_units = one_units(p);
@@ -176,6 +203,8 @@ __global__ void __launch_bounds__(kActThreads, 2)
 
   PairRing ring(p, shared, place, warp, first_unit, n_units);
   if (streams) ring.fill();
+  // With all of its own copies under way, the next kernel's do not delay this one's activations.
+  if (warp == 0 && ring.is_done()) cuda::pdl_launch_dependents();
   if (streams && lane == 0 && thread_lane == 0) {
     for (int buffer = 0; buffer < 2; ++buffer) {
       cuda::warp_barrier_init(full + buffer, p.n_lanes);
@@ -183,34 +212,43 @@ __global__ void __launch_bounds__(kActThreads, 2)
     }
   }
   const ActMaker maker(p);
-  cuda::pdl_wait();
-  maker.make(0, shared + place.acts, 0, 1, norm_sums);
-  __syncthreads();
-  if (warp == kOneStreams) finish_units(p, op, shared, place, n_units);
-  if (!streams) return;
-
   const MmaActs acts = acts_at(p, shared + place.acts, 1);
   float* sums = reinterpret_cast<float*>(shared + place.sums) + team * 2 * p.n_lanes * kOneSums +
                 lane * kOneSums;
-  int count = 0;
-  for (int unit = first_unit; unit < n_units;
-       unit += p.n_teams * static_cast<int>(gridDim.x), ++count) {
-    const MatmulPart& part = p.parts[one_unit(p, unit).part[0]];
-    MmaSums<1> acc[2] = {};
-    visit_mma_format(part.type, [&](auto constant) {
-      constexpr DType kType = decltype(constant)::value;
-      for (int tile = lane; tile < part.n_tiles; tile += p.n_lanes) {
-        fold_tiles_of_one<kType>(acc, ring.next(), acts, tile * MmaFormat<kType>::kTileCols);
-        ring.release();
+#pragma unroll 1
+  for (int pass = cuda::kHasPdl ? 0 : 1; pass < 2; ++pass) {
+    const bool is_real = pass == 1;
+    __syncthreads();
+    if (is_real) cuda::pdl_wait();
+    const int end = is_real ? padded_cols(p) : min(padded_cols(p), kMatmulActCols * kActWarps);
+    maker.make(0, shared + place.acts, 0, 1, end, norm_sums);
+    __syncthreads();
+    if (is_real && warp == 0) cuda::pdl_launch_dependents();
+    if (warp == kOneStreams) finish_units(p, op, shared, place, n_units, is_real);
+    if (!streams) continue;
+    int count = 0;
+    for (int unit = first_unit; unit < n_units;
+         unit += p.n_teams * static_cast<int>(gridDim.x), ++count) {
+      const MatmulPart& part = p.parts[one_unit(p, unit).part[0]];
+      MmaSums<1> acc[2] = {};
+      visit_mma_format(part.type, [&](auto constant) {
+        constexpr DType kType = decltype(constant)::value;
+        for (int tile = lane; tile < part.n_tiles; tile += p.n_lanes) {
+          if (is_real) ring.wait();
+          fold_tiles_of_one<kType>(acc, ring.next(), acts, tile * MmaFormat<kType>::kTileCols);
+          if (!is_real) break;
+          ring.release();
+        }
+      });
+      const int buffer = count % 2;
+      if (count >= 2) cuda::barrier_wait(empty + buffer, (count / 2 - 1) % 2);
+      float* own = sums + buffer * p.n_lanes * kOneSums;
+      if (thread_lane % 4 == 0) {
+        for (int i = 0; i < 4; ++i) own[thread_lane / 4 + 8 * i] = acc[i / 2][0][i % 2][0];
       }
-    });
-    const int buffer = count % 2;
-    if (count >= 2) cuda::barrier_wait(empty + buffer, (count / 2 - 1) % 2);
-    float* own = sums + buffer * p.n_lanes * kOneSums;
-    if (thread_lane % 4 == 0) {
-      for (int i = 0; i < 4; ++i) own[thread_lane / 4 + 8 * i] = acc[i / 2][0][i % 2][0];
+      if (!is_real) break;
+      cuda::warp_arrive(full + buffer);
     }
-    cuda::warp_arrive(full + buffer);
   }
 }
 

@@ -314,14 +314,14 @@ __device__ __forceinline__ void finish_tile(const float (&acc)[kSub][64], const 
         const int col = first_col + 8 * (j0 + b);
         scale[b] = col < p.n_rows ? *reinterpret_cast<const float2*>(scales + col) : float2{};
       }
-      if constexpr (requires { op.read(0, 0); }) {
-        decltype(op.read(0, 0)) before[kBatch][4];
+      if constexpr (requires { op.read(0, 0, 0); }) {
+        decltype(op.read(0, 0, 0)) before[kBatch][4];
 #pragma unroll
         for (int b = 0; b < kBatch; ++b) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             if (has(j0 + b, i)) {
-              before[b][i] = op.read(row0 + 8 * (i / 2), first_col + 8 * (j0 + b) + i % 2);
+              before[b][i] = op.read(0, row0 + 8 * (i / 2), first_col + 8 * (j0 + b) + i % 2);
             }
           }
         }
@@ -332,7 +332,7 @@ __device__ __forceinline__ void finish_tile(const float (&acc)[kSub][64], const 
             float sums[2];
             sums_of(j0 + b, i, i % 2 ? scale[b].y : scale[b].x, sums);
             if (has(j0 + b, i)) {
-              op.write(row0 + 8 * (i / 2), first_col + 8 * (j0 + b) + i % 2, before[b][i], sums);
+              op.write(0, row0 + 8 * (i / 2), first_col + 8 * (j0 + b) + i % 2, before[b][i], sums);
             }
           }
         }
