@@ -25,7 +25,8 @@ namespace fathom::emulator {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr int kMaxThreads = 1024;
-inline constexpr int kMaxSharedBytes = 227 << 10;  // of a block on sm_90
+inline constexpr int kMaxSharedBytes = 227 << 10;     // of a block on sm_90
+inline constexpr int kReservedSharedBytes = 1 << 10;  // of each block, beside its own
 inline constexpr int kMaxBarriers = 16;
 
 // Throws Error{device_fault}: what happened, and in which block and thread.

@@ -4,6 +4,7 @@
 // few and of many; padded rows write nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -259,7 +260,7 @@ TEST_P(CudaNormQkvRopeAppend, BitsDoNotDependOnTheNumberOfRows) {
     }
   };
   expect_first_rows(on_gpu(kFewRows, pos_), {1, 3, 8, 9, 16, 17, 31});
-  expect_first_rows(on_gpu(kRows, pos_), {33, 48, 65});
+  expect_first_rows(on_gpu(kRows, pos_), {33, std::min(48, kRows), std::min(65, kRows)});
 }
 
 TEST_P(CudaNormQkvRopeAppend, PaddedRowsStoreNothing) {

@@ -8,6 +8,10 @@
 
 namespace fathom::cuda {
 
+inline constexpr bool kHasWgmma = false;
+// So that what a kernel does before it waits is emulated too.
+inline constexpr bool kHasPdl = true;
+
 inline void pdl_wait() {}
 inline void pdl_launch_dependents() {}
 

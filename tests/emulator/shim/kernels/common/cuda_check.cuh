@@ -10,13 +10,30 @@
 
 using cudaStream_t = void*;
 using cudaError_t = int;
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrReservedSharedMemoryPerBlock
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? fathom::emulator::kSms
-                                                       : fathom::emulator::kMaxSharedBytes;
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = fathom::emulator::kSms;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = fathom::emulator::kMaxSharedBytes;
+      break;
+    case cudaDevAttrReservedSharedMemoryPerBlock:
+      *value = fathom::emulator::kReservedSharedBytes;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = fathom::emulator::kMaxSharedBytes + fathom::emulator::kReservedSharedBytes;
+      break;
+  }
   return 0;
 }
 template <class... Params>
@@ -35,6 +52,8 @@ namespace fathom::cuda {
 
 inline void check(cudaError_t) {}
 inline void check_launch(const char*) {}
+template <class Kernel>
+void use_most_shared_memory(Kernel*) {}
 
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
