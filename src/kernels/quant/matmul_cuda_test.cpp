@@ -72,7 +72,7 @@ TEST_P(CudaMatmul, EqualsTheExactProductAtEveryNumberOfRows) {
   } else {
     shapes.insert(shapes.end(), {{304, 19 * block}, {48, 4864}, {33, 18944}});
   }
-    shapes.push_back({16 * kManyGroups + 33, 2 * block});
+  shapes.push_back({16 * kManyGroups + 33, 2 * block});
   for (const Shape shape : shapes) {
     SCOPED_TRACE(std::to_string(shape.outputs) + " x " + std::to_string(shape.cols));
     const CudaMatrix w(type, shape.outputs, shape.cols, 3);

@@ -23,7 +23,7 @@ inline constexpr int kMatmulMaxLanes = 7;
 inline constexpr int kActWarps = 8;  // of every block: the norm's sum has one order
 inline constexpr int kActThreads = 32 * kActWarps;
 inline constexpr int kMatmulMaxStages = 8;
-inline constexpr int kMatmulSharedBytes = 112 << 10;  // of a block: half an SM's, less 1 KB
+inline constexpr int kMatmulSharedBytes = 112 << 10;  // of a block: half an SM's, less 2 KB
 inline constexpr int kMatmulActCols = 512;            // activations that a warp makes at a time
 inline constexpr int kMatmulMaxParts = 3;
 

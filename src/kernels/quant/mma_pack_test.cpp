@@ -11,8 +11,8 @@
 #include "base/error.hpp"
 #include "kernels/quant/cases.hpp"
 #include "kernels/quant/dequant_ref.hpp"
-#include "tensor/mma_tile.hpp"
 #include "tensor/half.hpp"
+#include "tensor/mma_tile.hpp"
 
 namespace fathom::quant {
 namespace {
@@ -64,8 +64,8 @@ std::vector<float> read_tile(const std::byte* tile) {
           EXPECT_EQ(bits % scale, 0u);
           const int code =
               Format::kBits == 8 ? static_cast<int8_t>(bits) : static_cast<int>(bits) / scale;
-          out[row * Format::kTileCols + col] = value_of<Format>(
-              load_mma_scales<Format>(tile, g, block), r % 2, r / 2, code);
+          out[row * Format::kTileCols + col] =
+              value_of<Format>(load_mma_scales<Format>(tile, g, block), r % 2, r / 2, code);
         }
       }
     }
