@@ -5,9 +5,10 @@
 #include "tensor/portable_math.hpp"
 
 namespace fathom {
-namespace {
 
-// Without the branches of the portable exp, which are a tenth of a product of many rows.
+// Without the branches of the portable exp, which are a tenth of a product of many rows. It has
+// linkage since nothing uses it where no kernel takes many rows (matmul_prefill_kernel.cuh), which
+// nvcc would report.
 struct FastSiluTimes {
   float* h;  // [n_rows, d_ff]
   int d_ff;
@@ -16,6 +17,8 @@ struct FastSiluTimes {
         __fdividef(sums[0], 1.0f + __expf(-sums[0])) * sums[1];
   }
 };
+
+namespace {
 
 struct SiluTimes {
   float* h;  // [n_rows, d_ff]
