@@ -16,10 +16,10 @@
 // Scales follow; rows g and g + 8 side by side, since a lane needs both:
 //   one scale     [8 g][8 blocks][2 rows] f16
 //   scale, min    [8 g][8 blocks][d of 2 rows, m of 2 rows] f16
-//   Q4_K, Q5_K    [8 g] d of 2 rows, dmin of 2 rows; [8 g][4 pairs] a word: byte 2*row + (block %
-//   2)
-//                 is the scale, and the high bits of the min above it; [8 g][4 pairs] 16 bits: the
-//                 low bits of the four mins, those of bytes 0, 2, 1, 3 from the lowest bit on
+//   Q4_K, Q5_K    [8 g] d of 2 rows, dmin of 2 rows; [8 g][4 pairs] a word: byte
+//                 2*row + (block % 2) is the scale, and the high bits of the min above it;
+//                 [8 g][4 pairs] 16 bits: the low bits of the four mins, those of bytes 0, 2, 1, 3
+//                 from the lowest bit on
 //   Q6_K          [8 g][16 groups of 16 columns][2 rows] int8, then [8 g][2 rows] f16
 // 16-bit floats: [8 steps of 16 columns][32 lanes][4 registers], register r of mma.m16n8k16:
 //   row g + 8*(r % 2), columns 8*(r / 2) + 2t, + 1

@@ -175,7 +175,11 @@ inline int matmul_columns(const quant::MatmulParams& p) {
                  [](const auto& params) { return quant::one_shared(params).bytes; })) {
     return 1;
   }
-  if (p.n_rows <= 4 && own_acts) return 4;
+  if (p.n_rows <= 4 && own_acts &&
+      fits_block(p, quant::kActWarps / p.n_lanes,
+                 [](const auto& params) { return quant::matmul_shared(params, 4).bytes; })) {
+    return 4;
+  }
   int columns = p.n_rows <= 8 ? 8 : p.n_rows <= 16 ? 16 : 32;
   const auto bytes = [&](quant::MatmulParams params) {
     params.acts = reinterpret_cast<std::byte*>(1);  // they will stand in device memory

@@ -410,7 +410,7 @@ __device__ __forceinline__ void prefill_block(const MatmulParams& p, const Prefi
   }
 }
 
-// One block on a multiprocessor. Op as in matmul_kernel.cuh; unit_done is not called.
+// One block on a multiprocessor. Op as in matmul_kernel.cuh; units_done is not called.
 template <int kSub, class Op>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     matmul_prefill_kernel(const __grid_constant__ MatmulParams p,
