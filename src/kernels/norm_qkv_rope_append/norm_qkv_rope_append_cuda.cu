@@ -110,6 +110,8 @@ struct FinishHeads {
 
 // For one row of the step, heads without a norm and a cache without blocks: a unit of the product
 // is the two row groups whose values turn together, so that nothing is left to do after it.
+// Positions, slots and pages are read before the dependency wait too, through the L1: no kernel
+// writes them.
 struct FinishPairs {
   FinishHeads heads;
 
