@@ -27,6 +27,7 @@ struct ShortFlag {
 constexpr ShortFlag kShortFlags[] = {
     {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-ngl", "--n-gpu-layers"},
     {"-ub", "--ubatch-size"},   {"-pg", "--prompt-gen"},    {"-fa", "--flash-attn"},
+    {"-npl", "--n-parallel"},
 };
 
 // Flags whose value is text or a path, which may look like a flag of ours.

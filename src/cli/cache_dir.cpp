@@ -85,10 +85,10 @@ std::string resolve_model(const std::string& model) {
        model, looked);
 }
 
-std::optional<MeasuredPeak> load_peak(const measure::Machine& machine, int threads) {
+std::optional<MeasuredPeak> load_peak(const std::string& key, int threads) {
   std::optional<MeasuredPeak> best;
   for (const Json& entry : read_peaks()) {
-    const std::optional<MeasuredPeak> peak = peak_of(entry, machine.key());
+    const std::optional<MeasuredPeak> peak = peak_of(entry, key);
     if (!peak) continue;
     if (peak->threads == threads) return peak;
     if (!best || peak->threads > best->threads) best = peak;
@@ -96,13 +96,13 @@ std::optional<MeasuredPeak> load_peak(const measure::Machine& machine, int threa
   return best;
 }
 
-std::string store_peak(const measure::Machine& machine, const MeasuredPeak& peak) {
+std::string store_peak(const std::string& key, const MeasuredPeak& peak) {
   Json peaks = Json::array();
   for (const Json& entry : read_peaks()) {
-    const std::optional<MeasuredPeak> old = peak_of(entry, machine.key());
+    const std::optional<MeasuredPeak> old = peak_of(entry, key);
     if (!old || old->threads != peak.threads) peaks.push_back(entry);
   }
-  peaks.push_back({{"machine", machine.key()},
+  peaks.push_back({{"machine", key},
                    {"threads", peak.threads},
                    {"median_gbps", peak.median_gbps},
                    {"max_gbps", peak.max_gbps}});

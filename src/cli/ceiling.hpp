@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gate `ceiling`: nothing reads memory faster than our read stream did between the same rounds. A
 // rate beyond it means that one of the two was measured wrongly, or that the bytes never came from
-// memory. The same beside a ceiling that `doctor` measured some other day, which no gate judges.
+// memory. A ceiling far below what the device is known to give makes every share too good: the
+// same gate. And a rate beside a ceiling that `doctor` measured some other day, which no gate
+// judges.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "report/result.hpp"
 
@@ -36,17 +39,35 @@ inline report::Gate ceiling_gate(const std::string& what, int64_t step_bytes, do
   return gate;
 }
 
+// The least that a read stream gives on a device at its usual clocks; 0 for devices not listed.
+inline double least_ceiling_gbps(std::string_view device) {
+  return device == "NVIDIA H200" ? 4500 : 0;
+}
+
+// REQUIRES: least_ceiling_gbps(device) > 0.
+inline report::Gate least_ceiling_gate(std::string_view device, double ceiling_gbps) {
+  const double least_gbps = least_ceiling_gbps(device);
+  return {
+      .id = "ceiling",
+      .pass = ceiling_gbps >= least_gbps,
+      .value = ceiling_gbps,
+      .limit = least_gbps,
+      .why = fmt::format("the read ceiling is {:.0f} GB/s, of an {} at least {:.0f} are expected",
+                         ceiling_gbps, device, least_gbps)};
+}
+
 // "38 % of the 26.9 GB/s measured here"; of a rate above it the reason instead of the share.
+// `doctor` is the command that measures the peak.
 inline std::string share_of_peak(double gbps, double peak_gbps, int64_t step_bytes,
-                                 int64_t llc_bytes) {
+                                 int64_t llc_bytes, std::string_view doctor = "fathom doctor") {
   if (gbps <= peak_gbps) {
     return fmt::format("{:.0f} % of the {:.1f} GB/s measured here", 100 * gbps / peak_gbps,
                        peak_gbps);
   }
   return fmt::format("above the {:.1f} GB/s measured here, {}", peak_gbps,
                      partly_cached(step_bytes, llc_bytes)
-                         ? "as the CPU's cache holds part of the model"
-                         : "which is too low (run `fathom doctor` again)");
+                         ? "as the processor's cache holds part of the model"
+                         : fmt::format("which is too low (run `{}` again)", doctor));
 }
 
 }  // namespace fathom::cli

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// fathom bench: llama-bench's tests, flags and rows. The tests of one configuration and the read
-// ceiling take turns in random order; every row carries the hash of its last logits.
+// fathom bench: llama-bench's tests, flags and rows, and text of several sequences side by side.
+// The tests of one configuration and the read ceiling take turns in random order; every row carries
+// the hash of its last logits.
 #include <algorithm>
+#include <compare>
 #include <ctime>
 #include <map>
 #include <memory>
@@ -20,9 +22,9 @@
 #include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/profile.hpp"
+#include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
 #include "measure/clock.hpp"
-#include "measure/read_bandwidth.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "report/bench_rows.hpp"
@@ -31,30 +33,35 @@
 namespace fathom::cli {
 namespace {
 
-constexpr double kCeilingSeconds = 0.2;
+constexpr int64_t kMostSequences = 1024;
+constexpr uint64_t kSeedsApart = 1'000'003;  // of the sequences of a batch
 
 struct BenchFlags {
   ModelFlags model;
   std::string n_prompt = "512", n_gen = "128", depths = "0", threads = "0";
-  std::string types_k = "f16", types_v = "f16", ubatch = "512";
+  std::string types_k = "f16", types_v = "f16", ubatch = "512", n_seqs = "1";
   std::vector<std::string> prompt_gen;
   int repetitions = 5;
   std::optional<std::string> output;  // md
   bool no_warmup = false;
   bool profile = false;
   std::string profile_depths = "64,1641";
-  std::string fill = "real";
-
-  CacheFill cache_fill() const {
-    return fill == "synthetic" ? CacheFill::synthetic : CacheFill::real;
-  }
+  std::string fills = "real";
   uint64_t seed = 1;
+};
+
+// What lies in the cache when a test begins.
+struct Start {
+  int64_t depth;
+  CacheFill fill;
+  auto operator<=>(const Start&) const = default;
 };
 
 struct Test {
   int64_t n_prompt;
   int64_t n_gen;
-  int64_t depth;
+  int64_t n_seqs;
+  Start start;
 };
 
 // One loaded model's worth of settings.
@@ -64,22 +71,64 @@ struct Configuration {
   int n_ubatch;
 };
 
+std::vector<CacheFill> fills_of(const BenchFlags& flags) {
+  std::vector<CacheFill> fills;
+  for (const std::string& name : split(flags.fills, ',')) {
+    if (name != "real" && name != "synthetic") {
+      fail(ErrorCode::usage, "--fill '{}': use real, synthetic or real,synthetic", name);
+    }
+    fills.push_back(name == "real" ? CacheFill::real : CacheFill::synthetic);
+  }
+  return fills;
+}
+
+std::vector<Start> starts_of(const BenchFlags& flags) {
+  std::vector<Start> starts;
+  for (const int64_t depth : parse_number_list(flags.depths, "-d")) {
+    for (const CacheFill fill : fills_of(flags)) starts.push_back({depth, fill});
+  }
+  return starts;
+}
+
+std::vector<int64_t> batches_of(const BenchFlags& flags) {
+  std::vector<int64_t> batches = parse_number_list(flags.n_seqs, "-npl");
+  for (const int64_t n : batches) {
+    if (n < 1 || n > kMostSequences) {
+      fail(ErrorCode::usage, "-npl {}: a step takes 1 to {} sequences", n, kMostSequences);
+    }
+  }
+  return batches;
+}
+
+// Prompts are of one sequence; text is of each number of sequences.
 std::vector<Test> tests_of(const BenchFlags& flags) {
   std::vector<Test> tests;
-  for (int64_t depth : parse_number_list(flags.depths, "-d")) {
+  for (const Start& start : starts_of(flags)) {
     for (int64_t n : parse_number_list(flags.n_prompt, "-p")) {
-      if (n > 0) tests.push_back({n, 0, depth});
+      if (n > 0) tests.push_back({n, 0, 1, start});
     }
     for (int64_t n : parse_number_list(flags.n_gen, "-n")) {
-      if (n > 0) tests.push_back({0, n, depth});
+      for (int64_t n_seqs : batches_of(flags)) {
+        if (n > 0) tests.push_back({0, n, n_seqs, start});
+      }
     }
     for (const std::string& pair : flags.prompt_gen) {
       const auto [n_prompt, n_gen] = parse_pair(pair, "-pg");
-      if (n_prompt + n_gen > 0) tests.push_back({n_prompt, n_gen, depth});
+      if (n_prompt + n_gen > 0) tests.push_back({n_prompt, n_gen, 1, start});
     }
   }
   if (tests.empty()) fail(ErrorCode::usage, "nothing to measure: -p, -n and -pg are all 0");
   return tests;
+}
+
+// The sequences that the tests of one start share: as many as the widest batch has.
+std::map<Start, int64_t> sequences_needed(const std::vector<Test>& tests) {
+  std::map<Start, int64_t> needed;
+  for (const Test& test : tests) {
+    int64_t& n = needed[test.start];
+    n = std::max(n, test.n_seqs);
+  }
+  return needed;
 }
 
 std::vector<Configuration> configurations_of(const BenchFlags& flags) {
@@ -105,9 +154,12 @@ std::vector<Configuration> configurations_of(const BenchFlags& flags) {
   return out;
 }
 
-uint64_t hash_of(std::span<const float> logits) {
+// Of the logits of all sequences, one after the other.
+uint64_t hash_of(std::span<const Sequence> sequences) {
   Fnv1a hash;
-  for (const float value : logits) hash.add(std::bit_cast<uint32_t>(value));
+  for (const Sequence& sequence : sequences) {
+    for (const float value : sequence.logits()) hash.add(std::bit_cast<uint32_t>(value));
+  }
   return hash.value();
 }
 
@@ -122,43 +174,48 @@ std::string utc_now() {
 
 class TestArm {
  public:
-  TestArm(const Model& model, Sequence& sequence, const Test& test, int n_ubatch, uint64_t seed)
+  // REQUIRES: as many sequences as the test has, at its depth.
+  TestArm(Model& model, std::span<Sequence> sequences, const Test& test, int n_ubatch,
+          uint64_t seed)
       : model_(model),
-        sequence_(sequence),
+        sequences_(sequences),
         test_(test),
-        tokens_(random_tokens(model, test.n_prompt + test.n_gen, seed + 1)) {
+        tokens_(random_tokens(model, test.n_prompt + test.n_gen * test.n_seqs, seed + 1)),
+        batch_(sequences.size()) {
     for (int64_t done = 0; done < test.n_prompt; done += n_ubatch) {
       bytes_ +=
-          model.step_cost(test.depth + done, std::min<int64_t>(n_ubatch, test.n_prompt - done))
+          model
+              .step_cost(test.start.depth + done, std::min<int64_t>(n_ubatch, test.n_prompt - done))
               .memory_bytes();
     }
     for (int64_t i = 0; i < test.n_gen; ++i) {
-      bytes_ += model.step_cost(test.depth + test.n_prompt + i).memory_bytes();
+      bytes_ += batch_bytes(test.start.depth + test.n_prompt + i);
     }
-    if (test.n_prompt == 0) step_bytes_ = model.step_cost(test.depth).memory_bytes();
+    if (test.n_prompt == 0) step_bytes_ = batch_bytes(test.start.depth);
   }
 
   // Nanoseconds of the whole test.
   double run() {
-    sequence_.truncate(test_.depth);
+    for (Sequence& sequence : sequences_) sequence.truncate(test_.start.depth);
     const StepCounters before = model_.step_counters();
     const std::span<const int32_t> tokens(tokens_);
     const size_t n_prompt = static_cast<size_t>(test_.n_prompt);
     const int64_t start = measure::now_ns();
     if (n_prompt > 0) {
-      sequence_.prefill(tokens.first(n_prompt), LogitsMode::last, {}, &interrupted());
+      sequences_[0].prefill(tokens.first(n_prompt), LogitsMode::last, {}, &interrupted());
     }
-    for (const int32_t token : tokens.subspan(n_prompt)) {
+    for (size_t at = n_prompt; at < tokens.size(); at += sequences_.size()) {
       if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
-      sequence_.step(token, LogitsMode::last);
+      step(tokens.subspan(at, sequences_.size()));
     }
     const int64_t ns = measure::now_ns() - start;
-    if (!all_finite(sequence_.logits())) {
+    for (const Sequence& sequence : sequences_) {
+      if (all_finite(sequence.logits())) continue;
       fail(ErrorCode::bad_file,
            "the logits at position {} are not finite, so nothing is measured: check the model file",
-           sequence_.size() - 1);
+           sequence.size() - 1);
     }
-    hashes_.push_back(hash_of(sequence_.logits()));
+    hashes_.push_back(hash_of(sequences_));
     const StepCounters after = model_.step_counters();
     counters_ = {.graph_captures = after.graph_captures - before.graph_captures,
                  .graph_replays = after.graph_replays - before.graph_replays};
@@ -176,10 +233,26 @@ class TestArm {
   std::string hash_text() const { return fmt::format("{:016x}", hashes_.front()); }
 
  private:
-  const Model& model_;
-  Sequence& sequence_;
+  // What one step of all sequences reads: the weights once, the cache of each.
+  int64_t batch_bytes(int64_t n_past) const {
+    return model_.step_cost(n_past, test_.n_seqs).weight_bytes +
+           test_.n_seqs * model_.step_cost(n_past).kv_bytes;
+  }
+
+  void step(std::span<const int32_t> tokens) {
+    if (sequences_.size() == 1) {
+      sequences_[0].step(tokens[0], LogitsMode::last);
+      return;
+    }
+    for (size_t i = 0; i < batch_.size(); ++i) batch_[i] = {&sequences_[i], tokens[i]};
+    model_.step(batch_);
+  }
+
+  Model& model_;
+  std::span<Sequence> sequences_;
   Test test_;
-  std::vector<int32_t> tokens_;
+  std::vector<int32_t> tokens_;  // of the prompt, then [n_gen, n_seqs]
+  std::vector<Model::BatchEntry> batch_;
   int64_t bytes_ = 0;       // of the whole test
   int64_t step_bytes_ = 0;  // of one decode step
   std::vector<uint64_t> hashes_;
@@ -216,10 +289,11 @@ report::BenchRow row_of(const Model& model, const Configuration& configuration,
   row.n_gpu_layers = flags.model.n_gpu_layers;
   row.n_prompt = arm.test().n_prompt;
   row.n_gen = arm.test().n_gen;
-  row.n_depth = arm.test().depth;
+  row.n_depth = arm.test().start.depth;
+  row.n_seqs = arm.test().n_seqs;
   row.test_time = utc_now();
   row.isa = info.isa;
-  row.kv_fill = fill_name(flags.cache_fill(), arm.test().depth);
+  row.kv_fill = fill_name(arm.test().start.fill, arm.test().start.depth);
   row.cpu_mhz = machine.cpu_mhz.value_or(0);
   row.seed = flags.seed;
   row.graph_captures = arm.counters().graph_captures;
@@ -227,25 +301,30 @@ report::BenchRow row_of(const Model& model, const Configuration& configuration,
   return row;
 }
 
-// One sequence for each depth, filled once and returned to by truncation.
-std::map<int64_t, Sequence> fill_depths(Model& model, const std::vector<Test>& tests,
-                                        const BenchFlags& flags, const CommonFlags& common) {
+using Sequences = std::map<Start, std::vector<Sequence>>;
+
+// The sequences of each start, filled once and returned to by truncation. Those of a batch differ.
+Sequences fill_sequences(Model& model, const std::map<Start, int64_t>& needed, uint64_t seed,
+                         const CommonFlags& common) {
   ProgressBar bar("filling", common.quiet);
-  std::map<int64_t, Sequence> sequences;
-  for (const Test& test : tests) {
-    if (sequences.count(test.depth)) continue;
-    Sequence sequence = model.sequence();
-    fill_to_depth(model, sequence, test.depth, flags.cache_fill(), flags.seed,
-                  [&](double share) { bar.update(share); });
-    sequences.emplace(test.depth, std::move(sequence));
+  Sequences filled;
+  for (const auto& [start, n_seqs] : needed) {
+    std::vector<Sequence>& sequences = filled[start];
+    for (int64_t i = 0; i < n_seqs; ++i) {
+      sequences.push_back(model.sequence());
+      fill_to_depth(model, sequences.back(), start.depth, start.fill,
+                    seed + static_cast<uint64_t>(i) * kSeedsApart, [&](double share) {
+                      bar.update((static_cast<double>(i) + share) / static_cast<double>(n_seqs));
+                    });
+    }
   }
-  return sequences;
+  return filled;
 }
 
 void add_results(Output& out, const Model& model, const Configuration& configuration,
                  const BenchFlags& flags, const measure::Machine& machine,
                  const std::vector<std::unique_ptr<TestArm>>& arms, const measure::Rounds& rounds,
-                 bool has_ceiling, size_t configuration_index) {
+                 bool has_ceiling, int64_t cache_bytes, size_t configuration_index) {
   const std::vector<double> none;
   const std::vector<double>& ceiling = has_ceiling ? rounds.values.back() : none;
   for (size_t i = 0; i < arms.size(); ++i) {
@@ -263,7 +342,7 @@ void add_results(Output& out, const Model& model, const Configuration& configura
       row.pct_of_peak = 100 * ratio;
       if (arm.is_decode()) {
         out.document.gates.push_back(
-            ceiling_gate(row.test_name(), arm.step_bytes(), ratio, machine.llc_bytes));
+            ceiling_gate(row.test_name(), arm.step_bytes(), ratio, cache_bytes));
       }
     }
     if (arm.hashes_agree()) row.logits_hash = arm.hash_text();
@@ -278,6 +357,7 @@ void add_results(Output& out, const Model& model, const Configuration& configura
                     : fmt::format("{}: repetitions end with different logits", row.test_name())});
     for (size_t round = 0; round < row.samples_ns.size(); ++round) {
       out.document.samples.push_back({{"arm", row.test_name()},
+                                      {"kv_fill", row.kv_fill},
                                       {"configuration", configuration_index},
                                       {"round", round},
                                       {"ns", row.samples_ns[round]}});
@@ -289,6 +369,10 @@ void add_results(Output& out, const Model& model, const Configuration& configura
                                     {"configuration", configuration_index},
                                     {"round", round},
                                     {"gbps", ceiling[round]}});
+  }
+  const std::string& device = model.info().device;
+  if (has_ceiling && least_ceiling_gbps(device) > 0) {
+    out.document.gates.push_back(least_ceiling_gate(device, measure::median(ceiling)));
   }
   out.document.summary["orders"].push_back(rounds.order);
 }
@@ -303,35 +387,31 @@ void measure_configuration(Output& out, const Configuration& configuration,
   model_flags.n_ubatch = configuration.n_ubatch;
   OpenOptions options = open_options(model_flags, common);
   options.threads = configuration.threads;
-  std::vector<int64_t> depths;
+  const std::map<Start, int64_t> needed = sequences_needed(tests);
   for (const Test& test : tests) {
-    depths.push_back(test.depth);
-    options.n_ctx = std::max(options.n_ctx, test.depth + test.n_prompt + test.n_gen);
+    options.n_ctx = std::max(options.n_ctx, test.start.depth + test.n_prompt + test.n_gen);
   }
-  std::sort(depths.begin(), depths.end());
-  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
-  options.max_sequences = static_cast<int>(depths.size());
+  options.max_sequences = 0;
+  for (const auto& [start, n_seqs] : needed) options.max_sequences += static_cast<int>(n_seqs);
 
   OpenedModel opened = open_model(flags.model.model, std::move(options), common);
   Model& model = opened.model;
-  std::map<int64_t, Sequence> sequences = fill_depths(model, tests, flags, common);
+  Sequences sequences = fill_sequences(model, needed, flags.seed, common);
   std::vector<std::unique_ptr<TestArm>> test_arms;
   std::vector<measure::Arm> arms;
   for (const Test& test : tests) {
-    test_arms.push_back(std::make_unique<TestArm>(model, sequences.at(test.depth), test,
-                                                  configuration.n_ubatch, flags.seed));
+    const std::span<Sequence> of_start(sequences.at(test.start));
+    test_arms.push_back(std::make_unique<TestArm>(model,
+                                                  of_start.first(static_cast<size_t>(test.n_seqs)),
+                                                  test, configuration.n_ubatch, flags.seed));
     TestArm& arm = *test_arms.back();
     arms.push_back({"", [&arm] { return arm.run(); }});
     if (!flags.no_warmup) {
       measure::warm_up(arms.back().run, {.max_runs = 5, .tolerance = 0.1, .max_seconds = 2});
     }
   }
-  std::unique_ptr<measure::ReadBandwidth> bandwidth;
-  if (model.info().in_host_memory) {
-    bandwidth = std::make_unique<measure::ReadBandwidth>(
-        measure::ReadBandwidthOptions{.threads = model.info().threads, .buffer_bytes = 0});
-    arms.push_back({"ceiling", [&] { return bandwidth->sample_gbps(kCeilingSeconds); }});
-  }
+  ReadCeiling ceiling(model.info(), common);
+  if (ceiling) arms.push_back({"ceiling", [&] { return ceiling.sample_gbps(); }});
   ProgressBar bar("measuring", common.quiet);
   const measure::Rounds rounds = measure::run_rounds(
       arms,
@@ -340,7 +420,8 @@ void measure_configuration(Output& out, const Configuration& configuration,
        .cancel = &interrupted(),
        .progress = [&](int done, int total) { bar.update(static_cast<double>(done) / total); }});
   bar.clear();
-  add_results(out, model, configuration, flags, machine, test_arms, rounds, bandwidth != nullptr,
+  add_results(out, model, configuration, flags, machine, test_arms, rounds,
+              static_cast<bool>(ceiling), cache_bytes_of(model.info(), machine, common),
               configuration_index);
 }
 
@@ -357,10 +438,12 @@ int profile_command(const BenchFlags& flags, const Context& context,
   options.n_ctx = *std::max_element(depths.begin(), depths.end()) + 1;
   options.max_sequences = static_cast<int>(depths.size());
   OpenedModel opened = open_model(flags.model.model, std::move(options), context.flags);
-  const Profile profile = profile_decode(
-      opened.model, machine,
-      {.depths = depths, .rounds = kProfileRounds, .seed = flags.seed, .fill = flags.cache_fill()},
-      context.flags);
+  const Profile profile = profile_decode(opened.model, machine,
+                                         {.depths = depths,
+                                          .rounds = kProfileRounds,
+                                          .seed = flags.seed,
+                                          .fill = fills_of(flags).front()},
+                                         context.flags);
   if (context.flags.json) {
     report::Result document;
     document.command = context.arguments;
@@ -421,11 +504,12 @@ RunCommand add_bench(CLI::App& app, Context& context) {
       ->allow_extra_args(false)
       ->type_name("PP,TG");
   list("-d,--n-depth", flags->depths, "Tokens in the cache before the test");
-  app.add_option("--fill", flags->fill,
+  list("--n-parallel", flags->n_seqs,
+       "(-npl) Sequences side by side, one token of each in a step: tg tests of each number");
+  app.add_option("--fill", flags->fills,
                  "How the cache gets there: real prefill, or synthetic keys and values behind 256 "
-                 "real tokens, for great depths")
+                 "real tokens, for great depths; real,synthetic measures both")
       ->capture_default_str()
-      ->check(CLI::IsMember({"real", "synthetic"}))
       ->type_name("HOW");
   list("-t,--threads", flags->threads, "CPU threads; 0 = the cores this process may use");
   list("--cache-type-k", flags->types_k, "(-ctk) Types of cached keys: f16, bf16, f32, q8_0");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom doctor: what this machine has, how fast it reads memory, and what is missing, each with
-// its remedy. The measured bandwidth goes to the cache directory, where `run` finds it. A --backend
-// that cannot be used here ends it with that backend's error, after the report.
+// its remedy; with a --backend that has memory of its own also how fast that is read. The measured
+// bandwidths go to the cache directory, where `run` finds them. A --backend that cannot be used
+// here ends it with that backend's error, after the report.
 #include <fmt/format.h>
 
 #include <optional>
@@ -11,8 +12,10 @@
 #include "base/error.hpp"
 #include "base/utf8.hpp"
 #include "cli/cache_dir.hpp"
+#include "cli/ceiling.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
 #include "engine/bind_model.hpp"
 #include "measure/clock.hpp"
@@ -44,6 +47,14 @@ struct Bandwidth {
   std::string isa;
 };
 
+// Of the memory of a backend's device.
+struct DeviceReading {
+  DeviceInfo info;
+  std::vector<double> gbps;
+  measure::Summary summary{};
+  int64_t buffer_bytes = 0;
+};
+
 struct Missing {
   std::string what;
   std::string remedy;
@@ -67,6 +78,24 @@ Bandwidth measure_bandwidth(const CommonFlags& common) {
   return out;
 }
 
+// Nothing where the backend computes in the host's memory, or its device has no read stream.
+std::optional<DeviceReading> measure_device(const CommonFlags& common) {
+  const DeviceApi* device = device_of(common);
+  if (!device || !device->read_stream) return {};
+  ProgressBar bar("device's memory bandwidth", common.quiet);
+  measure::DeviceBandwidth stream(*device);
+  DeviceReading out;
+  for (int i = 0; i < kSamples; ++i) {
+    if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
+    out.gbps.push_back(stream.sample_gbps());
+    bar.update(static_cast<double>(i + 1) / kSamples);
+  }
+  out.info = device->info();
+  out.summary = measure::summarise(out.gbps, 1);
+  out.buffer_bytes = stream.buffer_bytes();
+  return out;
+}
+
 // Why the backend that was asked for cannot be used on this machine.
 std::optional<Error> backend_problem(const CommonFlags& common) {
   try {
@@ -79,7 +108,7 @@ std::optional<Error> backend_problem(const CommonFlags& common) {
 }
 
 std::vector<Missing> find_missing(const measure::Machine& m, const Bandwidth* bandwidth,
-                                  const std::string& store_problem) {
+                                  const DeviceReading* reading, const std::string& store_problem) {
   std::vector<Missing> missing;
   if (m.best_isa() == "scalar") {
     missing.push_back({"AVX2: this CPU has no fast instruction set that Fathom knows",
@@ -96,6 +125,10 @@ std::vector<Missing> find_missing(const measure::Machine& m, const Bandwidth* ba
       (bandwidth->summary.p95 - bandwidth->summary.p5) > kWideSpread * bandwidth->summary.median) {
     missing.push_back({"the read bandwidth varies from sample to sample: other work runs here",
                        "measure on an idle machine; rounds of bench interleave to bear this"});
+  }
+  if (reading && reading->summary.median < least_ceiling_gbps(reading->info.name)) {
+    missing.push_back({least_ceiling_gate(reading->info.name, reading->summary.median).why,
+                       "nvidia-smi -q shows clocks and other processes"});
   }
   if (!store_problem.empty()) {
     missing.push_back({fmt::format("the bandwidth cannot be kept in {}: {}",
@@ -127,7 +160,8 @@ std::string gpu_text(const measure::Machine& m) {
   return text + ", driver " + m.gpu_driver;
 }
 
-report::Table machine_table(const measure::Machine& m, const Bandwidth* bandwidth) {
+report::Table machine_table(const measure::Machine& m, const Bandwidth* bandwidth,
+                            const DeviceReading* reading) {
   report::Table table({{"this machine", report::Align::left}, {"", report::Align::left}});
   table.add({"CPU", m.cpu + (m.virtual_machine ? " (virtual machine)" : "")});
   table.add(
@@ -162,6 +196,12 @@ report::Table machine_table(const measure::Machine& m, const Bandwidth* bandwidt
                                                         : format_bytes(bandwidth->huge_page_bytes),
                          bandwidth->isa, bandwidth->streams)});
   }
+  if (reading) {
+    const measure::Summary& s = reading->summary;
+    table.add({"read bandwidth of " + reading->info.name,
+               fmt::format("{:.1f} GB/s median of {} samples ({:.1f} to {:.1f}), {} buffer",
+                           s.median, s.n, s.min, s.max, format_bytes(reading->buffer_bytes))});
+  }
   const BuildInfo& build = build_info();
   table.add({"build", fmt::format("{} {}, {} {}", build.version, build.commit, build.compiler,
                                   build.build_type)});
@@ -170,7 +210,7 @@ report::Table machine_table(const measure::Machine& m, const Bandwidth* bandwidt
 }
 
 Json document_json(const Context& context, const measure::Machine& m, const Bandwidth* bandwidth,
-                   const std::vector<Missing>& missing) {
+                   const DeviceReading* reading, const std::vector<Missing>& missing) {
   report::Result document;
   document.command = context.arguments;
   document.machine = report::machine_json(m);
@@ -178,7 +218,7 @@ Json document_json(const Context& context, const measure::Machine& m, const Band
   for (const Missing& item : missing) {
     absent.push_back({{"what", item.what}, {"remedy", item.remedy}});
   }
-  document.summary = {{"missing", absent}, {"read_gbps", nullptr}};
+  document.summary = {{"missing", absent}, {"read_gbps", nullptr}, {"device_read_gbps", nullptr}};
   if (bandwidth) {
     const measure::Summary& s = bandwidth->summary;
     document.samples = {{{"arm", "ceiling"}, {"values", bandwidth->gbps}}};
@@ -192,6 +232,16 @@ Json document_json(const Context& context, const measure::Machine& m, const Band
                                      {"streams", bandwidth->streams},
                                      {"isa", bandwidth->isa}};
   }
+  if (reading) {
+    const measure::Summary& s = reading->summary;
+    document.samples.push_back({{"arm", "device_ceiling"}, {"values", reading->gbps}});
+    document.summary["device_read_gbps"] = {{"median", s.median},
+                                            {"max", s.max},
+                                            {"min", s.min},
+                                            {"ci", {s.median_ci.lo, s.median_ci.hi}},
+                                            {"device", reading->info.name},
+                                            {"buffer_bytes", reading->buffer_bytes}};
+  }
   return document.to_json();
 }
 
@@ -200,20 +250,27 @@ int cmd_doctor(const DoctorFlags& flags, const Context& context) {
   const measure::Machine machine = measure::inspect_machine();
   std::optional<Bandwidth> bandwidth;
   std::string store_problem;
+  std::optional<DeviceReading> device;
   if (!flags.skip_bandwidth) {
     bandwidth = measure_bandwidth(context.flags);
     store_problem = store_peak(
-        machine, {bandwidth->threads, bandwidth->summary.median, bandwidth->summary.max});
+        machine.key(), {bandwidth->threads, bandwidth->summary.median, bandwidth->summary.max});
+    if (!problem) device = measure_device(context.flags);
+  }
+  if (device) {
+    store_problem = store_peak(device_key(device->info.name, machine),
+                               {0, device->summary.median, device->summary.max});
   }
   const Bandwidth* measured = bandwidth ? &*bandwidth : nullptr;
-  std::vector<Missing> missing = find_missing(machine, measured, store_problem);
+  const DeviceReading* reading = device ? &*device : nullptr;
+  std::vector<Missing> missing = find_missing(machine, measured, reading, store_problem);
   if (problem) missing.push_back({"backend " + context.flags.backend, problem->what()});
   if (context.flags.json) {
-    write_stdout(dump_json(document_json(context, machine, measured, missing), 2) + "\n");
+    write_stdout(dump_json(document_json(context, machine, measured, reading, missing), 2) + "\n");
     if (problem) throw *problem;
     return 0;
   }
-  std::string text = machine_table(machine, measured).text(stdout_colour());
+  std::string text = machine_table(machine, measured, reading).text(stdout_colour());
   if (!missing.empty()) {
     report::Table table({{"missing", report::Align::left}, {"remedy", report::Align::left}});
     for (const Missing& item : missing) table.add({item.what, item.remedy});

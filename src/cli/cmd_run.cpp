@@ -7,12 +7,12 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "cli/arguments.hpp"
-#include "cli/cache_dir.hpp"
 #include "cli/ceiling.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/profile.hpp"
+#include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
 #include "report/result.hpp"
 #include "report/table.hpp"
@@ -66,17 +66,9 @@ std::string tokens_text(int64_t count) {
   return fmt::format("{} token{}", count, count == 1 ? "" : "s");
 }
 
-// What doctor measured of this machine, if it ever ran, and the cache that a rate may come from.
-struct Ceiling {
-  std::optional<MeasuredPeak> peak;
-  int64_t llc_bytes = 0;
-};
-
 // "128 tokens, 105.2 tok/s, 9.51 ms/token, 10.2 GB/s, 38 % of the 26.9 GB/s measured here; prompt 5
-// tokens, 90.1 tok/s; logits b539af3f108bf7b7". The peak is the host's: nothing is said of it where
-// the model lies elsewhere.
-std::string last_line(const ModelInfo& info, const RunStats& stats, const Ceiling& ceiling,
-                      size_t n_generated) {
+// tokens, 90.1 tok/s; logits b539af3f108bf7b7".
+std::string last_line(const RunStats& stats, const KeptCeiling& ceiling, size_t n_generated) {
   std::string line = tokens_text(static_cast<int64_t>(n_generated));
   if (stats.decode_tokens > 0 && stats.decode_s > 0) {
     const double tokens = static_cast<double>(stats.decode_tokens);
@@ -84,12 +76,12 @@ std::string last_line(const ModelInfo& info, const RunStats& stats, const Ceilin
         static_cast<double>(stats.decode_cost.memory_bytes()) / stats.decode_s / 1e9;
     line += fmt::format(", {:.1f} tok/s, {:.2f} ms/token, {:.1f} GB/s", tokens / stats.decode_s,
                         1e3 * stats.decode_s / tokens, gbps);
-    if (ceiling.peak) {
-      line += ", " + share_of_peak(gbps, ceiling.peak->median_gbps,
+    if (ceiling.gbps) {
+      line += ", " + share_of_peak(gbps, *ceiling.gbps,
                                    stats.decode_cost.memory_bytes() / stats.decode_tokens,
-                                   ceiling.llc_bytes);
-    } else if (info.in_host_memory) {
-      line += ", % of peak unknown (run `fathom doctor` once)";
+                                   ceiling.cache_bytes, ceiling.command);
+    } else {
+      line += fmt::format(", % of peak unknown (run `{}` once)", ceiling.command);
     }
   }
   if (stats.prompt_tokens > 0 && stats.prefill_s > 0) {
@@ -99,14 +91,14 @@ std::string last_line(const ModelInfo& info, const RunStats& stats, const Ceilin
   return line + fmt::format("; logits {:016x}", stats.logits_hash);
 }
 
-Json stats_json(const RunStats& stats, const std::optional<MeasuredPeak>& peak) {
+Json stats_json(const RunStats& stats, const KeptCeiling& ceiling) {
   return {{"prompt_tokens", stats.prompt_tokens},
           {"prefill_s", stats.prefill_s},
           {"first_token_s", stats.first_token_s},
           {"decode_tokens", stats.decode_tokens},
           {"decode_s", stats.decode_s},
           {"decode_bytes", stats.decode_cost.memory_bytes()},
-          {"peak_gbps", peak ? Json(peak->median_gbps) : Json(nullptr)},
+          {"peak_gbps", ceiling.gbps ? Json(*ceiling.gbps) : Json(nullptr)},
           {"logits_hash", fmt::format("{:016x}", stats.logits_hash)}};
 }
 
@@ -120,7 +112,7 @@ struct Generated {
 };
 
 Generated generate_text(Model& model, const RunFlags& flags, const CommonFlags& common,
-                        const std::string& prompt, const Ceiling& ceiling) {
+                        const std::string& prompt, const KeptCeiling& ceiling) {
   const std::vector<int32_t> tokens =
       model.tokenize(prompt, {.add_special = true, .parse_special = flags.special});
   if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
@@ -148,7 +140,7 @@ Generated generate_text(Model& model, const RunFlags& flags, const CommonFlags& 
   };
   const auto finish = [&](size_t n_generated) {
     end_line();
-    say(common.quiet, "{}", last_line(model.info(), sequence.stats(), ceiling, n_generated));
+    say(common.quiet, "{}", last_line(sequence.stats(), ceiling, n_generated));
   };
   try {
     GenerateResult result = sequence.generate(tokens, options);
@@ -185,9 +177,7 @@ int cmd_run(const RunFlags& flags, const Context& context) {
   }
   OpenedModel opened = open_model(flags.model.model, std::move(options), common);
   const measure::Machine machine = measure::inspect_machine();
-  const ModelInfo& info = opened.model.info();
-  Ceiling ceiling{std::nullopt, machine.llc_bytes};
-  if (info.in_host_memory) ceiling.peak = load_peak(machine, info.threads);
+  const KeptCeiling ceiling = kept_ceiling(opened.model.info(), machine, common);
   const Generated generated = generate_text(opened.model, flags, common, prompt, ceiling);
 
   report::Result document;
@@ -196,7 +186,7 @@ int cmd_run(const RunFlags& flags, const Context& context) {
   document.summary = {{"text", generated.result.text},
                       {"tokens", generated.result.tokens},
                       {"stop_reason", kStopReasons[static_cast<int>(generated.result.reason)]},
-                      {"run", stats_json(generated.stats, ceiling.peak)}};
+                      {"run", stats_json(generated.stats, ceiling)}};
   if (flags.profile) {
     const Profile profile = profile_decode(opened.model, machine, {.depths = depths}, common);
     if (!common.json) write_stderr_line(profile.text(stderr_colour()));

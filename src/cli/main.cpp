@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"bench", "Measure prefill and decode speed, with the read ceiling beside them",
      "  fathom bench model.gguf -p 512 -n 128 -d 0,4096\n"
      "  fathom bench model.gguf -n 64 -p 0 -o json > rows.json\n"
+     "  fathom bench model.gguf -p 0 -d 2048 -npl 1,8,32 --fill synthetic\n"
      "  fathom bench model.gguf --profile --depths 64,1641",
      add_bench},
     {"inspect", "Show what is in a GGUF file and how it would be served",
@@ -48,6 +49,7 @@ constexpr Command kCommands[] = {
      add_synth},
     {"doctor", "Say what this machine has, measure its memory, and name what is missing",
      "  fathom doctor\n"
+     "  fathom doctor --backend cuda\n"
      "  fathom doctor --json",
      add_doctor},
 };

@@ -12,9 +12,9 @@
 #include "cli/cache_dir.hpp"
 #include "cli/ceiling.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
 #include "measure/clock.hpp"
-#include "measure/read_bandwidth.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "report/table.hpp"
@@ -27,7 +27,6 @@ using measure::now_ns;
 
 constexpr double kBlockNs = 30e6;  // a block is at least so long
 constexpr int kMaxStepsPerBlock = 200;
-constexpr double kCeilingSeconds = 0.1;
 constexpr double kAdditivityShare = 0.02;  // of the wall time may lie outside the ops,
 constexpr double kAdditivityNs = 10e3;     // or so much, whichever is more
 constexpr double kOverheadShare = 0.10;    // tracing may cost so much of a step
@@ -252,13 +251,8 @@ Profile profile_decode(Model& model, const measure::Machine& machine, const Prof
     arms.push_back({"untraced", [&arm] { return arm->untraced(); }});
     arms.push_back({"traced", [&arm] { return arm->traced(); }});
   }
-  // The ceiling of a device is that backend's to give.
-  std::unique_ptr<measure::ReadBandwidth> bandwidth;
-  if (model.info().in_host_memory) {
-    bandwidth = std::make_unique<measure::ReadBandwidth>(
-        measure::ReadBandwidthOptions{.threads = profile.threads, .buffer_bytes = 0});
-    arms.push_back({"ceiling", [&] { return bandwidth->sample_gbps(kCeilingSeconds); }});
-  }
+  ReadCeiling ceiling(model.info(), common);
+  if (ceiling) arms.push_back({"ceiling", [&] { return ceiling.sample_gbps(); }});
   measure::Rounds rounds = measure::run_rounds(
       arms, {.n_rounds = options.rounds,
              .seed = options.seed,
@@ -268,17 +262,18 @@ Profile profile_decode(Model& model, const measure::Machine& machine, const Prof
 
   profile.seed = rounds.seed;
   profile.order = std::move(rounds.order);
-  if (bandwidth) {
+  if (ceiling) {
     profile.ceiling_gbps = rounds.values.back();
     profile.peak_gbps = median(profile.ceiling_gbps);
   }
+  const int64_t cache_bytes = cache_bytes_of(model.info(), machine, common);
   for (const auto& arm : depth_arms) {
     profile.depths.push_back(arm->finish());
     profile.gates.push_back(additivity_gate(profile.depths.back()));
     profile.gates.push_back(overhead_gate(profile.depths.back()));
     if (profile.peak_gbps > 0) {
       profile.gates.push_back(
-          step_ceiling_gate(profile.depths.back(), profile.ceiling_gbps, machine.llc_bytes));
+          step_ceiling_gate(profile.depths.back(), profile.ceiling_gbps, cache_bytes));
     }
   }
   return profile;

@@ -44,6 +44,10 @@ struct DeviceApi {
   void* (*capture_end)(void* stream);  // an instantiated graph
   void (*graph_launch)(void* graph, void* stream);
   void (*graph_destroy)(void* graph);
+  // Reads `bytes`, whole 16-byte vectors, once and as fast as the memory gives them, and adds the
+  // sum of their 8-byte words to *sum: the ceiling that rates are set against. Null where the
+  // memory is the host's.
+  void (*read_stream)(const void* data, int64_t bytes, uint64_t* sum, void* stream) = nullptr;
 };
 
 }  // namespace fathom

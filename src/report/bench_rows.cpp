@@ -91,6 +91,11 @@ constexpr Field kFields[] = {
     {"seed", "INTEGER", [](const BenchRow& r) -> Json { return r.seed; }},
     {"graph_captures", "INTEGER", [](const BenchRow& r) -> Json { return r.graph_captures; }},
     {"graph_replays", "INTEGER", [](const BenchRow& r) -> Json { return r.graph_replays; }},
+    {"n_seqs", "INTEGER", [](const BenchRow& r) -> Json { return r.n_seqs; }},
+    {"median_seq_ts", "REAL",
+     [](const BenchRow& r) -> Json {
+       return median(r.samples_ts()) / static_cast<double>(r.n_seqs);
+     }},
 };
 
 // A value as csv and sql print it: no quotes around text, booleans as 0 and 1, null as nothing.
@@ -217,13 +222,15 @@ std::string BenchRow::test_name() const {
   std::string name;
   if (n_prompt > 0) name = fmt::format("pp{}", n_prompt);
   if (n_gen > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", n_gen);
+  if (n_seqs > 1) name += fmt::format(" x{}", n_seqs);
   if (n_depth > 0) name += fmt::format(" @ d{}", n_depth);
   return name;
 }
 
 std::vector<double> BenchRow::samples_ts() const {
   std::vector<double> ts;
-  for (double ns : samples_ns) ts.push_back(1e9 * static_cast<double>(n_prompt + n_gen) / ns);
+  const double tokens = static_cast<double>(n_seqs * (n_prompt + n_gen));
+  for (double ns : samples_ns) ts.push_back(1e9 * tokens / ns);
   return ts;
 }
 

@@ -19,9 +19,10 @@ struct BenchRow {
   std::string type_k, type_v;
   int n_gpu_layers = 0;
   bool use_mmap = true;
-  int64_t n_prompt = 0, n_gen = 0, n_depth = 0;
-  std::string test_time;           // UTC, 2026-01-31T12:00:00Z
-  std::vector<double> samples_ns;  // one per repetition, in the order they ran
+  int64_t n_prompt = 0, n_gen = 0, n_depth = 0;  // of each sequence
+  int64_t n_seqs = 1;                            // side by side in every step
+  std::string test_time;                         // UTC, 2026-01-31T12:00:00Z
+  std::vector<double> samples_ns;                // one per repetition, in the order they ran
 
   // Ours.
   std::string isa, kv_fill;  // kv_fill: "real" or "synthetic"
@@ -33,8 +34,8 @@ struct BenchRow {
   uint64_t seed = 0;
   int64_t graph_captures = 0, graph_replays = 0;  // of the last repetition
 
-  std::string test_name() const;  // "pp512", "tg128 @ d4096"
-  std::vector<double> samples_ts() const;
+  std::string test_name() const;           // "pp512", "tg128 @ d4096", "tg128 x8 @ d2048"
+  std::vector<double> samples_ts() const;  // of all sequences together
 };
 
 enum class BenchFormat { markdown, csv, json, jsonl, sql };

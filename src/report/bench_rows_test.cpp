@@ -155,6 +155,17 @@ TEST(BenchRows, TestNames) {
   row.n_prompt = 0;
   row.n_depth = 512;
   EXPECT_EQ(row.test_name(), "tg128 @ d512");
+  row.n_seqs = 8;
+  EXPECT_EQ(row.test_name(), "tg128 x8 @ d512");
+}
+
+TEST(BenchRows, SpeedOfABatchIsOfAllSequencesAndOfEach) {
+  BenchRow batch = example();
+  batch.n_seqs = 8;
+  const Json row = parse_json(format_bench_rows({batch}, BenchFormat::json), "rows")[0];
+  EXPECT_EQ(row["n_seqs"], 8);
+  EXPECT_DOUBLE_EQ(row["median_ts"].get<double>(), 8 * 50);
+  EXPECT_DOUBLE_EQ(row["median_seq_ts"].get<double>(), 50);
 }
 
 TEST(BenchRows, UnknownFormatListsTheKnown) {

@@ -41,27 +41,86 @@ TEST_F(Cli, BenchPrintsRowsInFiveFormats) {
 }
 
 // A device that is no GPU, but has memory and graphs of its own.
-TEST_F(Cli, BenchCountsGraphsAndComparesNoDeviceWithTheHost) {
-  const std::vector<std::string> device{"--backend", "guarded", "--backend-dir",
-                                        FATHOM_TEST_BACKENDS};
-  const auto on_device = [&](std::vector<std::string> command) {
-    command.insert(command.end(), device.begin(), device.end());
-    return fathom(command);
-  };
+std::vector<std::string> on_device(std::vector<std::string> command,
+                                   const std::string& device = "guarded") {
+  command.insert(command.end(), {"--backend", device, "--backend-dir", FATHOM_TEST_BACKENDS});
+  return command;
+}
+
+TEST_F(Cli, BenchCountsGraphsAndSetsADeviceAgainstItsOwnMemory) {
   const Json json =
-      document(on_device({"bench", model(), "-p", "5", "-n", "6", "-r", "2", "--json"}));
+      document(fathom(on_device({"bench", model(), "-p", "5", "-n", "6", "-r", "2", "--json"})));
   const Json& rows = json["summary"]["rows"];
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["graph_replays"], 0) << "a prompt runs op by op";
   EXPECT_EQ(rows[1]["graph_replays"], 6);
   EXPECT_EQ(rows[1]["graph_captures"], 0) << "captured while warming up";
-  EXPECT_TRUE(rows[1]["peak_gbps"].is_null());
+  EXPECT_GT(rows[1]["peak_gbps"].get<double>(), 0);
+  EXPECT_EQ(json["summary"]["orders"][0][0].size(), 3u) << "two tests and the ceiling";
+  const Json without = document(
+      fathom(on_device({"bench", model(), "-p", "0", "-n", "6", "--json"}, "guardedeager")));
+  EXPECT_TRUE(without["summary"]["rows"][0]["peak_gbps"].is_null()) << "it has no read stream";
   const std::vector<std::string> run{"run", model(), "-p", "a", "-n", "8", "--ignore-eos"};
   std::vector<std::string> reference = run;
   reference.insert(reference.end(), {"--backend", "reference"});
-  EXPECT_EQ(on_device(run).out, fathom(reference).out);
-  EXPECT_THAT(on_device({"bench", model(), "--profile", "--depths", "4,8"}).out,
-              HasSubstr("norm_qkv_rope_append"));
+  EXPECT_EQ(fathom(on_device(run)).out, fathom(reference).out);
+  EXPECT_THAT(fathom(on_device({"bench", model(), "--profile", "--depths", "4,8"})).out,
+              AllOf(HasSubstr("norm_qkv_rope_append"), HasSubstr("our read stream")));
+}
+
+TEST_F(Cli, DoctorMeasuresADeviceAndRunUsesIt) {
+  const std::vector<std::string> run =
+      on_device({"run", model(), "-p", "a", "-n", "8", "--ignore-eos"});
+  EXPECT_THAT(fathom(run).err, HasSubstr("(run `fathom doctor --backend guarded` once)"));
+  const Json json = document(fathom(on_device({"doctor", "--json", "-t", "1"})));
+  const Json& measured = json["summary"]["device_read_gbps"];
+  EXPECT_EQ(measured["device"], "guarded device");
+  EXPECT_GT(json["summary"]["read_gbps"]["median"].get<double>(), 0) << "the host's is kept beside";
+  std::vector<std::string> with_json = run;
+  with_json.push_back("--json");
+  EXPECT_EQ(document(fathom(with_json))["summary"]["run"]["peak_gbps"], measured["median"]);
+  EXPECT_THAT(fathom(run).err, HasSubstr(fmt::format("the {:.1f} GB/s measured here",
+                                                     measured["median"].get<double>())));
+  const Json none = document(fathom(on_device({"doctor", "--json", "-t", "1"}, "guardedeager")));
+  EXPECT_TRUE(none["summary"]["device_read_gbps"].is_null());
+}
+
+TEST_F(Cli, BenchMeasuresSequencesSideBySide) {
+  const auto rows = [&](std::vector<std::string> more) {
+    std::vector<std::string> command{"bench", model(), "-n", "4",    "-d",         "40",
+                                     "-r",    "2",     "-o", "json", "--no-warmup"};
+    command.insert(command.end(), more.begin(), more.end());
+    return parse_json(fathom(command).out, "rows");
+  };
+  const Json found = rows({"-p", "3", "-npl", "1,3"});
+  ASSERT_EQ(found.size(), 3u) << "a prompt is of one sequence";
+  EXPECT_EQ(found[0]["n_seqs"], 1);
+  EXPECT_EQ(found[0]["n_prompt"], 3);
+  EXPECT_EQ(found[1]["n_seqs"], 1);
+  const Json& batch = found[2];
+  EXPECT_EQ(batch["n_seqs"], 3);
+  EXPECT_EQ(batch["n_gen"], 4) << "tokens of each";
+  const double ns = batch["median_ns"].get<double>();
+  EXPECT_NEAR(batch["median_ts"].get<double>(), 12e9 / ns, 0.01 * 12e9 / ns);
+  EXPECT_NEAR(batch["median_seq_ts"].get<double>(), 4e9 / ns, 0.01 * 4e9 / ns);
+  const auto bytes = [](const Json& row) {
+    return row["gbps"].get<double>() * row["median_ns"].get<double>();
+  };
+  EXPECT_GT(bytes(batch), 1.001 * bytes(found[1])) << "the caches of three";
+  EXPECT_LT(bytes(batch), 2 * bytes(found[1])) << "the weights once";
+  EXPECT_EQ(rows({"-p", "0"})[0]["logits_hash"], found[1]["logits_hash"]);
+  EXPECT_EQ(rows({"-p", "0", "-npl", "3", "--page-tokens", "16"})[0]["logits_hash"],
+            batch["logits_hash"]);
+  const Json device = parse_json(fathom(on_device({"bench", model(), "-p", "0", "-n", "4", "-npl",
+                                                   "3", "-r", "1", "-o", "json"}))
+                                     .out,
+                                 "rows");
+  EXPECT_EQ(device[0]["graph_replays"], 4) << "one step for all three";
+  EXPECT_THAT(fathom({"bench", model(), "-p", "0", "-n", "4", "-npl", "3", "-r", "1"}).out,
+              HasSubstr("tg4 x3"));
+  for (const char* wrong : {"0", "1025", "x"}) {
+    EXPECT_EQ(fathom({"bench", model(), "-npl", wrong}).status, 2) << wrong;
+  }
 }
 
 TEST_F(Cli, BenchMarksASyntheticCache) {
@@ -77,6 +136,10 @@ TEST_F(Cli, BenchMarksASyntheticCache) {
   EXPECT_EQ(synthetic[1]["kv_fill"], "synthetic");
   EXPECT_EQ(synthetic[0]["logits_hash"], real[0]["logits_hash"]);
   EXPECT_NE(synthetic[1]["logits_hash"], real[1]["logits_hash"]);
+  const Json both = rows("real,synthetic");
+  ASSERT_EQ(both.size(), 4u) << "each depth with each fill, in the same rounds";
+  EXPECT_EQ(both[2]["logits_hash"], real[1]["logits_hash"]);
+  EXPECT_EQ(both[3]["logits_hash"], synthetic[1]["logits_hash"]);
   EXPECT_EQ(fathom({"bench", model(), "--fill", "zeros"}).status, 2);
   const Finished profile =
       fathom({"bench", model(), "--profile", "--depths", "16,400", "--fill", "synthetic"});

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "backends/cuda/read_stream.hpp"
 #include "base/error.hpp"
 #include "kernels/common/cuda_check.cuh"
 
@@ -144,6 +145,10 @@ const DeviceApi& device_api() {
             check(cudaGraphLaunch(graph_of(graph), stream_of(stream)));
           },
       .graph_destroy = [](void* graph) { ignore(cudaGraphExecDestroy(graph_of(graph))); },
+      .read_stream =
+          [](const void* data, int64_t bytes, uint64_t* sum, void* stream) {
+            read_stream({data, bytes, sum}, stream);
+          },
   };
   return kApi;
 }

@@ -2,11 +2,12 @@
 // A backend library as strict as a GPU, to test the engine without one. Its ops are the
 // reference's, but its memory faults when the host touches it, and its stream is as lazy as a
 // stream may be: ops and copies run when somebody synchronises. A graph replays the calls that were
-// captured, with their counts and pointers. Built twice: GUARDED_NAME "guarded" has graphs,
-// "guardedeager" has none.
+// captured, with their counts and pointers. Built twice: GUARDED_NAME "guarded" has graphs and a
+// read stream, "guardedeager" has neither.
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -148,6 +149,19 @@ void copy_to_host(void* host, const void* device, int64_t bytes, void* stream) {
   submit(stream, [=] { std::memcpy(host, device, static_cast<size_t>(bytes)); });
 }
 
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point& time_of(void* event) { return *static_cast<Clock::time_point*>(event); }
+
+void read_stream(const void* data, int64_t bytes, uint64_t* sum, void* stream) {
+  FATHOM_CHECK(device_memory().hold(data, bytes) && device_memory().hold(sum, sizeof *sum),
+               "the read stream reads and writes memory of the device");
+  submit(stream, [=] {
+    const auto* words = static_cast<const uint64_t*>(data);
+    for (int64_t i = 0; i < bytes / 8; ++i) *sum += words[i];
+  });
+}
+
 DeviceInfo info() {
   return {.name = "guarded device",
           .isa = "none",
@@ -169,10 +183,16 @@ constexpr DeviceApi kDevice = {
     .stream_create = []() -> void* { return new LazyStream; },
     .stream_destroy = [](void* stream) { delete static_cast<LazyStream*>(stream); },
     .stream_synchronize = synchronize,
-    .event_create = []() -> void* { return new int; },
-    .event_destroy = [](void* event) { delete static_cast<int*>(event); },
-    .event_record = [](void*, void*) {},
-    .event_elapsed_us = [](void*, void*) { return 0.0; },
+    .event_create = []() -> void* { return new Clock::time_point; },
+    .event_destroy = [](void* event) { delete static_cast<Clock::time_point*>(event); },
+    .event_record =
+        [](void* event, void* stream) {
+          submit(stream, [event] { time_of(event) = Clock::now(); });
+        },
+    .event_elapsed_us =
+        [](void* start, void* stop) {
+          return std::chrono::duration<double, std::micro>(time_of(stop) - time_of(start)).count();
+        },
     .capture_begin = [](void* stream) { stream_of(stream).capturing = true; },
     .capture_end = [](void* stream) -> void* {
       LazyStream& s = stream_of(stream);
@@ -184,6 +204,7 @@ constexpr DeviceApi kDevice = {
           for (const auto& work : *static_cast<Work*>(graph)) submit(stream, work);
         },
     .graph_destroy = [](void* graph) { delete static_cast<Work*>(graph); },
+    .read_stream = GUARDED_GRAPHS ? read_stream : nullptr,
 };
 
 // The step without its padding, which the reference's ops do not know. On the device.
