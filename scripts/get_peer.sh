@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds llama.cpp, the peer of bench/peers and tools/oracles, for this machine (Release, GGML_NATIVE=ON) from the
 # source distribution of llama-cpp-python 0.3.36 on PyPI, once, and prints the build folder on stdout.
-# --force builds again. build_line.txt in that folder records how it was built.
+# --force builds again; --sources builds nothing and prints the folder of the sources. build_line.txt in the build
+# folder records how it was built.
 set -eu
 
 version=0.3.36
@@ -21,11 +22,11 @@ build_dir="$cache/llama.cpp-$version-$cpu"
 fail() { echo "get_peer.sh: $1" >&2; exit "${2:-1}"; }
 
 [ "${1:-}" = --force ] && rm -rf "$build_dir"
-if [ -f "$build_dir/build_line.txt" ]; then
+if [ "${1:-}" != --sources ] && [ -f "$build_dir/build_line.txt" ]; then
   echo "$build_dir"
   exit 0
 fi
-for tool in cmake ninja c++ python3 sha256sum; do
+for tool in $([ "${1:-}" = --sources ] || echo cmake ninja c++) python3 sha256sum; do
   command -v "$tool" >/dev/null || fail "found no $tool; scripts/setup.sh installs it" 3
 done
 
@@ -39,6 +40,10 @@ fi
 found=$(sha256sum "$sdist" | cut -d' ' -f1)
 [ "$found" = "$sha256" ] || fail "$sdist has sha256 $found, expected $sha256; remove it and try again"
 [ -d "$source_dir" ] || tar -xzf "$sdist" -C "$cache"
+if [ "${1:-}" = --sources ]; then
+  echo "$source_dir"
+  exit 0
+fi
 
 # shellcheck disable=SC2086  # flags and targets are lists of words
 {

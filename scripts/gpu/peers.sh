@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# peers.sh BUNDLE OUT [MODELS] [arguments of gpu_peers.py]: Fathom and llama.cpp's CUDA build on the same synthetic models
+# (SHAPE-TYPE of fathom synth, comma-separated; qwen2.5-7b-q4_k_m if none is named), in interleaved rounds, with the read
+# ceiling between them: bench/peers/gpu_peers.py says how. OUT gets peers_<model>.json and summary.json, which belong into
+# bench/results/h200/. Builds the peer first, for five minutes, where BUNDLE has its sources alone. For instance
+#   scripts/gpu/peers.sh BUNDLE OUT llama-3.1-8b-q4_k_m,qwen2.5-7b-q8_0 --groups decode prefill --seconds 200
+set -euo pipefail
+usage="usage: scripts/gpu/peers.sh BUNDLE OUT [MODELS] [arguments of gpu_peers.py]"
+bundle=$(realpath "${1:?$usage}")
+mkdir -p "${2:?$usage}"
+out=$(realpath "$2") models=${3:-qwen2.5-7b-q4_k_m}
+shift $(($# < 3 ? $# : 3))
+export LD_LIBRARY_PATH=$bundle/lib
+[ -s "$bundle/peer/llama-peer" ] || "$bundle/scripts/gpu/build_peer.sh" "$bundle" "$out"
+# shellcheck disable=SC2086  # models are a list of words
+exec python3 "$bundle/bench/peers/gpu_peers.py" --fathom "$bundle/bin/fathom" --peer "$bundle/peer/llama-peer" \
+  --models-dir "${TMPDIR:-/tmp}" --out "$out" --commit "$(<"$bundle/COMMIT")" --models ${models//,/ } "$@"
