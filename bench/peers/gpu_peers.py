@@ -184,29 +184,34 @@ def arms_of(args, group):
 def measure(args, seconds, model_path, rng, keep):
     """{group: [{"clocks", "blocks"}]}: the GPU's state before the first block and after each. Ends
     early, between groups, when the next would go beyond `seconds`; keep(rounds) is called after
-    every group."""
-    begin, longest = time.monotonic(), {}
+    every group. A group in which a program fails is given up, the others go on; {group: why}."""
+    begin, longest, failed = time.monotonic(), {}, {}
     rounds = {group: [] for group in args.groups}
     for number in range(max(rounds_of(args, group) for group in args.groups)):
         order = [group for group in args.groups if number < rounds_of(args, group)]
         rng.shuffle(order)
         for group in order:
             spent = time.monotonic() - begin
-            if number > 0 and spent + longest[group] > seconds:
+            if group in failed or number > 0 and spent + longest[group] > seconds:
                 continue
             arms = list(arms_of(args, group).items())
             rng.shuffle(arms)
             start = time.monotonic()
             clocks, blocks = [gpu_state()], []
-            for _, run in arms:
-                blocks.append(run(args, group, model_path))
-                clocks.append(gpu_state())
+            try:
+                for _, run in arms:
+                    blocks.append(run(args, group, model_path))
+                    clocks.append(gpu_state())
+            except SystemExit as error:
+                failed[group] = str(error)
+                print(f"group {group} is given up: {error}", file=sys.stderr, flush=True)
+                continue
             longest[group] = max(longest.get(group, 0.0), time.monotonic() - start)
             rounds[group].append({"round": number, "clocks": clocks, "blocks": blocks})
             keep(rounds)
             print(f"round {number} {group:8} " + "  ".join(
                 f"{b['arm']} {b['wall_s']:.0f} s" for b in blocks), file=sys.stderr, flush=True)
-    return rounds
+    return failed
 
 
 def rounds_of(args, group):
@@ -427,12 +432,14 @@ def measure_model(args, model, seconds, rng):
         record.update(rounds=rounds, gates=gates_of_rounds(rounds, machine, before))
         results.write_json(args.out / raw, record)
 
-    measure(args, seconds, path, rng, keep)
+    failed = measure(args, seconds, path, rng, keep)
+    if "rounds" not in record:
+        raise SystemExit(f"{model}: no group could be measured")
     rows = rows_of_rounds(record)
     results.update_summary(args.out, args.commit, machine, rows)
     for row in rows:
         print_row(row)
-    return rows, record["gates"]
+    return rows, record["gates"], failed
 
 
 def peer_of(args):
@@ -464,11 +471,12 @@ def parse_args(argv):
 def main(argv=None):
     args = parse_args(argv)
     rng = random.Random(args.seed)
-    all_rows, gates = [], []
+    all_rows, gates, given_up = [], [], []
     end = time.monotonic() + args.seconds
     for number, model in enumerate(args.models):
         seconds = (end - time.monotonic()) / (len(args.models) - number)
-        rows, model_gates = measure_model(args, model, seconds, rng)
+        rows, model_gates, failed = measure_model(args, model, seconds, rng)
+        given_up += failed
         all_rows += rows
         gates += model_gates
     failed = [gate for gate in gates if not gate["pass"]]
@@ -476,7 +484,7 @@ def main(argv=None):
         print(f"gate {gate['id']}: found {gate['value']}, limit {gate['limit']}: {gate['why']}",
               file=sys.stderr)
     missed = [row for row in all_rows if verdict(row) == "missed"]
-    return GATE_FAILED if failed else 1 if missed else 0
+    return 1 if given_up else GATE_FAILED if failed else 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -171,6 +171,16 @@ class FlowTest(unittest.TestCase):
         self.assertEqual(status, 4)
         self.assertIn("gate gpu_idle: found 9000.0", self.printed)
 
+    def test_a_group_that_fails_does_not_take_the_others_along(self):
+        text = PEER.replace('if tool == "batched-bench":', 'if tool == "batched-bench":\n    sys.exit("broken")')
+        self.write("llama-peer", text, faster=1.0)
+        status, rows, _ = self.run_main("--groups", "batch", "decode", "--rounds", "2")
+        self.assertEqual(status, 1)
+        self.assertIn("decode_d0", rows)
+        self.assertNotIn("batch8_d2048", rows)
+        self.assertIn("group batch is given up", self.printed)
+        self.assertIn("ended with 1: broken", self.printed)
+
     def test_out_of_time_each_group_has_run_once(self):
         _, rows, _ = self.run_main("--seconds", "0")
         self.assertIn("batch32_d2048", rows)
