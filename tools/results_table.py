@@ -62,6 +62,15 @@ def gpu_cells(row):
     return [f"{row['ours']:,.0f} {row['unit']}", peer, ratio, share]
 
 
+def rounds_of(folder, summary):
+    """"3 to 5 rounds": over the groups of tests in the raw files that the table's rows come from."""
+    counts = set()
+    for raw in {row["raw"] for row in summary["rows"] if row["id"] in GPU_MEASURES}:
+        groups = json.loads((ROOT / "bench/results" / folder / raw).read_text())["rounds"]
+        counts |= {len(entries) for entries in groups.values() if entries}
+    return f"{min(counts)} to {max(counts)} rounds" if len(counts) > 1 else f"{max(counts)} rounds"
+
+
 def gpu_table(folder):
     """A table a model, a row a measure."""
     summary = json.loads((ROOT / "bench/results" / folder / "summary.json").read_text())
@@ -69,7 +78,7 @@ def gpu_table(folder):
     peers = sorted({row["peer"] for row in summary["rows"] if row["peer"] and row["id"] in GPU_MEASURES})
     machine = summary["machine"]
     parts = [f"`bench/results/{folder}` ({summary['date']}, commit {commits_of(folder, summary, GPU_MEASURES)}): "
-             f"{machine['gpu']}, driver {machine['driver']}"
+             f"{machine['gpu']}, driver {machine['driver']}, {rounds_of(folder, summary)}"
              + (f"; peer: {'; '.join(peers)}" if peers else "") + "."]
     for model in sorted({model for model, measure in rows if measure in GPU_MEASURES}):
         lines = [f"| {model} | Fathom | llama.cpp | ratio | of the read ceiling |", "|---|---|---|---|---|"]

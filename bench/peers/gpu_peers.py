@@ -4,7 +4,8 @@
 random order.
 
 Each round runs every group of tests; in a group every program runs once, one right after the
-other, in random order, in blocks of seconds. Only ratios inside a round are compared. The read
+other, in random order, in blocks of seconds. Only ratios inside a round are compared, of the medians of the
+blocks' repetitions but the first, in which llama.cpp still warms up. The read
 ceiling is measured by Fathom between its own repetitions. Depth is reached by a real prefill in
 llama.cpp and by a synthetic cache fill in Fathom; the group `fill` (of Fathom alone) measures what
 that changes. Writes peers_<model>.json (or ours_<model>.json without a peer) with all samples, and
@@ -45,7 +46,7 @@ GROUPS = {
 }
 DEFAULT_GROUPS = ("decode", "kvq8", "prefill", "batch")
 ROUNDS = {"decode": 5, "fill": 3}  # of the default; 3 of the others
-REPETITIONS = {"prefill": 2, "batch": 3, "fill": 15}
+REPETITIONS = {"fill": 15}  # 3 of the others
 
 # id: [(field, comparison, bound)], for the model of the issue.
 TARGETS = {("qwen2.5-7b-q4_k_m", row_id): targets for row_id, targets in {
@@ -147,10 +148,8 @@ def fathom_block(args, group, model_path):
              "ceiling_gbps": [s["gbps"] for s in document["samples"] if s["arm"] == "ceiling"]}
     if group == "fill":
         block["rows"] = {row["kv_fill"]: row for row in rows}
-        block["values"] = {fill: step_us(row) for fill, row in block["rows"].items()}
     else:
         block["rows"] = rows_by_test(GROUPS[group], rows)
-        block["values"] = medians(block["rows"])
     return block
 
 
@@ -162,16 +161,7 @@ def llama_block(args, group, model_path):
     else:
         rows, wall_s = run_json(command)
     found = rows_by_test(GROUPS[group], rows)
-    return {"arm": "llama", "command": command, "wall_s": wall_s, "rows": found,
-            "values": medians(found)}
-
-
-def medians(rows):
-    return {test_id: statistics.median(row["samples_ts"]) for test_id, row in rows.items()}
-
-
-def step_us(row):
-    return row["median_ns"] * 1e-3 / row["n_gen"]
+    return {"arm": "llama", "command": command, "wall_s": wall_s, "rows": found}
 
 
 def arms_of(args, group):
@@ -247,6 +237,13 @@ def block_of(entry, arm):
     return next((block for block in entry["blocks"] if block["arm"] == arm), None)
 
 
+def value_of(block, test_id):
+    """Tokens a second: the median of a block's repetitions but the first, for llama.cpp's first is
+    slower than its others (a prompt of 512 by a fifth), after its own warm-up too."""
+    samples = block["rows"][test_id]["samples_ts"]
+    return statistics.median(samples[1:] or samples)
+
+
 def limit_of(row, value):
     """tok/s that the read ceiling beside these samples allows; None for prefill, which computes."""
     if row["n_gen"] == 0 or not row["pct_of_peak"]:
@@ -256,7 +253,7 @@ def limit_of(row, value):
 
 def values_of(entries, test_id):
     """[{arm: tok/s}], one a round."""
-    return [{block["arm"]: block["values"][test_id] for block in entry["blocks"]}
+    return [{block["arm"]: value_of(block, test_id) for block in entry["blocks"]}
             for entry in entries]
 
 
@@ -296,7 +293,7 @@ def marginal_rows(model, entries, peer, raw):
     for entry in entries:
         ours = block_of(entry, "fathom")
         extra_bytes = step_bytes(ours["rows"][far]) - step_bytes(ours["rows"][near])
-        extra_ns = {b["arm"]: 1e9 / b["values"][far] - 1e9 / b["values"][near]
+        extra_ns = {b["arm"]: 1e9 / value_of(b, far) - 1e9 / value_of(b, near)
                     for b in entry["blocks"]}
         if min(extra_ns.values()) <= 0:
             return []
@@ -306,7 +303,13 @@ def marginal_rows(model, entries, peer, raw):
 
 
 def fill_row(model, entries, raw):
-    rounds = [entry["blocks"][0]["values"] for entry in entries]
+    """A step behind a synthetic cache over one behind a real prefill, in the rounds of each process."""
+    rounds = []
+    for entry in entries:
+        rows = entry["blocks"][0]["rows"]
+        for pair in zip(rows["synthetic"]["samples_ns"], rows["real"]["samples_ns"]):
+            us = [ns * 1e-3 / rows["real"]["n_gen"] for ns in pair]
+            rounds.append(dict(zip(("synthetic", "real"), us)))
     summary = ratio_summary(rounds, "synthetic", "real")
     row = dict.fromkeys(results.ROW_KEYS)
     return {**row, "id": "fill_d4096", "model": model, "unit": "us a step", "ours": summary["ours"],
@@ -316,9 +319,9 @@ def fill_row(model, entries, raw):
 
 def q8_row(model, rounds, raw):
     """How much faster a q8_0 cache is than an f16 one at depth 32,768."""
-    f16 = {entry["round"]: block_of(entry, "fathom")["values"]["decode_d32768"]
+    f16 = {entry["round"]: value_of(block_of(entry, "fathom"), "decode_d32768")
            for entry in rounds["decode"]}
-    values = [{"fathom": block_of(entry, "fathom")["values"]["kvq8_d32768"] / f16[entry["round"]]}
+    values = [{"fathom": value_of(block_of(entry, "fathom"), "kvq8_d32768") / f16[entry["round"]]}
               for entry in rounds["kvq8"] if entry["round"] in f16]
     return row_of("kvq8_over_f16_d32768", model, "times f16", values, None, raw)
 

@@ -12,10 +12,10 @@ kept=${FATHOM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fathom}/peer-cuda
 if [ "${1:?$usage}" = --keep ]; then
   from=${2:?$usage}
   mkdir -p "$kept"
-  cat "$from"/llama-peer.xz.* | xz -d >"$kept/llama-peer.part"
-  chmod +x "$kept/llama-peer.part"
-  mv "$kept/llama-peer.part" "$kept/llama-peer"
-  cp "$from/peer_build_line.txt" "$kept/build_line.txt"
+  cat "$from"/llama-peer.xz.* >"$kept/llama-peer.xz.part"
+  xz -t <"$kept/llama-peer.xz.part"
+  mv "$kept/llama-peer.xz.part" "$kept/llama-peer.xz"
+  install -m 644 "$from/peer_build_line.txt" "$kept/build_line.txt"
   ls -l "$kept"
   exit
 fi
@@ -23,8 +23,8 @@ mkdir -p "$1"
 out=$(realpath "$1")/peer
 rm -rf "$out"
 mkdir -p "$out"
-if [ -s "$kept/llama-peer" ]; then
-  cp "$kept/llama-peer" "$kept/build_line.txt" "$out/"
+if [ -s "$kept/llama-peer.xz" ]; then
+  cp "$kept/llama-peer.xz" "$kept/build_line.txt" "$out/"
   exit
 fi
 

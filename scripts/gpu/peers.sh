@@ -12,7 +12,9 @@ mkdir -p "${2:?$usage}"
 out=$(realpath "$2") models=${3:-qwen2.5-7b-q4_k_m}
 shift $(($# < 3 ? $# : 3))
 export LD_LIBRARY_PATH=$bundle/lib
-[ -s "$bundle/peer/llama-peer" ] || "$bundle/scripts/gpu/build_peer.sh" "$bundle" "$out"
+peer=$bundle/peer/llama-peer
+[ -s "$peer" ] || [ ! -s "$peer.xz" ] || { xz -dc "$peer.xz" >"$peer.part" && chmod +x "$peer.part" && mv "$peer.part" "$peer"; }
+[ -s "$peer" ] || "$bundle/scripts/gpu/build_peer.sh" "$bundle" "$out"
 # shellcheck disable=SC2086  # models are a list of words
-exec python3 "$bundle/bench/peers/gpu_peers.py" --fathom "$bundle/bin/fathom" --peer "$bundle/peer/llama-peer" \
+exec python3 "$bundle/bench/peers/gpu_peers.py" --fathom "$bundle/bin/fathom" --peer "$peer" \
   --models-dir "${TMPDIR:-/tmp}" --out "$out" --commit "$(<"$bundle/COMMIT")" --models ${models//,/ } "$@"

@@ -88,7 +88,7 @@ TEST_F(Cli, DoctorMeasuresADeviceAndRunUsesIt) {
 TEST_F(Cli, BenchMeasuresSequencesSideBySide) {
   const auto rows = [&](std::vector<std::string> more) {
     std::vector<std::string> command{"bench", model(), "-n", "4",    "-d",         "40",
-                                     "-r",    "2",     "-o", "json", "--no-warmup"};
+                                     "-r",    "3",     "-o", "json", "--no-warmup"};
     command.insert(command.end(), more.begin(), more.end());
     return parse_json(fathom(command).out, "rows");
   };
