@@ -4,13 +4,13 @@
 random order.
 
 Each round runs every group of tests; in a group every program runs once, one right after the
-other, in random order, in blocks of seconds. Only ratios inside a round are compared, of the medians of the
-blocks' repetitions but the first, in which llama.cpp still warms up. The read
-ceiling is measured by Fathom between its own repetitions. Depth is reached by a real prefill in
-llama.cpp and by a synthetic cache fill in Fathom; the group `fill` (of Fathom alone) measures what
-that changes. Writes peers_<model>.json (or ours_<model>.json without a peer) with all samples, and
-the rows of summary.json; exits 1 when a target is missed, 4 when a gate says that the figures
-cannot be trusted.
+other, in random order, in blocks of seconds. Only ratios inside a round are compared, of medians
+over a block's repetitions but the first, in which llama.cpp still warms up. The read ceiling is
+measured by Fathom between its own repetitions. Depth is reached by a real prefill in llama.cpp and
+by a synthetic cache fill in Fathom; the group `fill` (of Fathom alone) measures what that changes.
+Writes peers_<model>.json (or ours_<model>.json without a peer) with all samples, and the rows of
+summary.json; exits 1 when a target is missed or a group could not be measured, 4 when a gate says
+that the figures cannot be trusted.
 
 A model is SHAPE-TYPE of `fathom synth`, written when missing. Plain Python 3.11, no third-party
 package, no network: all paths come from flags.
@@ -172,9 +172,10 @@ def arms_of(args, group):
 
 
 def measure(args, seconds, model_path, rng, keep):
-    """{group: [{"clocks", "blocks"}]}: the GPU's state before the first block and after each. Ends
-    early, between groups, when the next would go beyond `seconds`; keep(rounds) is called after
-    every group. A group in which a program fails is given up, the others go on; {group: why}."""
+    """keep({group: [{"round", "started_s", "clocks", "blocks"}]}) after every group: blocks in the
+    order in which they ran, clocks the GPU's state before the first and after each. Ends early,
+    between groups, when the next would go beyond `seconds`. A group in which a program fails is
+    given up and the others go on; {group: why}."""
     begin, longest, failed = time.monotonic(), {}, {}
     rounds = {group: [] for group in args.groups}
     for number in range(max(rounds_of(args, group) for group in args.groups)):
@@ -197,7 +198,8 @@ def measure(args, seconds, model_path, rng, keep):
                 print(f"group {group} is given up: {error}", file=sys.stderr, flush=True)
                 continue
             longest[group] = max(longest.get(group, 0.0), time.monotonic() - start)
-            rounds[group].append({"round": number, "clocks": clocks, "blocks": blocks})
+            rounds[group].append({"round": number, "started_s": start - begin, "clocks": clocks,
+                                  "blocks": blocks})
             keep(rounds)
             print(f"round {number} {group:8} " + "  ".join(
                 f"{b['arm']} {b['wall_s']:.0f} s" for b in blocks), file=sys.stderr, flush=True)
@@ -303,7 +305,7 @@ def marginal_rows(model, entries, peer, raw):
 
 
 def fill_row(model, entries, raw):
-    """A step behind a synthetic cache over one behind a real prefill, in the rounds of each process."""
+    """A step behind a synthetic cache over one behind a real prefill, inside Fathom's rounds."""
     rounds = []
     for entry in entries:
         rows = entry["blocks"][0]["rows"]
@@ -353,14 +355,17 @@ def ceiling_gates(rounds, machine_class):
     least = LEAST_CEILING_GBPS.get(machine_class)
     found = statistics.median(samples) if samples else None
     gates = [{"id": "ceiling", "pass": found is not None and found >= (least or 0.0),
-              "value": found, "limit": least, "why": "GB/s, median of all samples of the read ceiling"}]
+              "value": found, "limit": least,
+              "why": "GB/s, median of all samples of the read ceiling"}]
     for group, entries in rounds.items():
         for test_id in GROUPS[group] if group != "fill" else ():
-            shares = [block_of(entry, "fathom")["rows"][test_id]["pct_of_peak"] for entry in entries]
+            shares = [block_of(entry, "fathom")["rows"][test_id]["pct_of_peak"]
+                      for entry in entries]
             if shares and all(shares):
                 ratio = statistics.median(shares) / 100.0
                 gates.append({"id": "ceiling", "pass": ratio <= CEILING_RATIO, "value": ratio,
-                              "limit": CEILING_RATIO, "why": f"{test_id}: share of the read ceiling"})
+                              "limit": CEILING_RATIO,
+                              "why": f"{test_id}: share of the read ceiling"})
     return gates
 
 
@@ -387,7 +392,9 @@ def gates_of_rounds(rounds, machine, before):
 
 
 def targets_of(row):
-    return FILL_TARGET if row["id"].startswith("fill_") else TARGETS.get((row["model"], row["id"]), ())
+    if row["id"].startswith("fill_"):
+        return FILL_TARGET
+    return TARGETS.get((row["model"], row["id"]), ())
 
 
 def verdict(row):
@@ -407,7 +414,8 @@ def print_row(row):
         f"  peer {row['peer_value']:9.1f}  ratio {row['ratio']:6.3f} "
         f"[{row['ratio_ci'][0]:.3f}, {row['ratio_ci'][1]:.3f}]")
     limit = "" if row["pct_of_limit"] is None else f"  {row['pct_of_limit']:5.1f} % of limit"
-    goal = ", ".join(f"{field} {comparison} {bound:g}" for field, comparison, bound in targets_of(row))
+    goal = ", ".join(f"{field} {comparison} {bound:g}"
+                     for field, comparison, bound in targets_of(row))
     ours = f"{row['ours']:9.{1 if row['ours'] >= 10 else 3}f}"
     print(f"{row['model']:20} {row['id']:21} {ours} {row['unit']:9}{peer}{limit}"
           + (f"  target {goal}: {verdict(row)}" if goal else ""), flush=True)
@@ -418,7 +426,8 @@ def model_path_of(args, model):
     path = args.models_dir / f"{model}.gguf"
     if not path.exists():
         args.models_dir.mkdir(parents=True, exist_ok=True)
-        run_text([str(args.fathom), "synth", str(path), "--shape", shape, "--type", file_type, "-q"])
+        run_text([str(args.fathom), "synth", str(path), "--shape", shape, "--type", file_type,
+                  "-q"])
     return path
 
 
@@ -464,7 +473,8 @@ def parse_args(argv):
     parser.add_argument("--rounds", type=int, help="of every group, instead of 5 or 3")
     parser.add_argument("-r", "--repetitions", type=int, help="samples in one block")
     parser.add_argument("--seconds", type=float, default=480.0,
-                        help="for all models; no group begins that would end later, but each runs once")
+                        help="for all models; no group begins that would end later, but each "
+                        "runs once")
     parser.add_argument("--ubatch", type=int, default=512, help="-ub of both programs")
     parser.add_argument("--seed", type=int, default=1, help="order of groups and programs")
     parser.add_argument("--commit", required=True, help="of the program")

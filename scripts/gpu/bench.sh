@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh BUNDLE OUT [MODELS] [arguments of gpu_peers.py]: the tests of peers.sh of Fathom alone, and whether a synthetic
-# cache costs a step what a real prefill's does (group fill). OUT gets ours_<model>.json and summary.json, which belong into
-# bench/results/h200/.
+# cache costs a step what a real prefill's does (group fill). OUT gets ours_<model>.json and its rows as summary.json; in the
+# tree as with peers.sh. Four minutes.
 set -euo pipefail
 usage="usage: scripts/gpu/bench.sh BUNDLE OUT [MODELS] [arguments of gpu_peers.py]"
 bundle=$(realpath "${1:?$usage}")

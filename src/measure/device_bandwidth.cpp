@@ -19,7 +19,7 @@ constexpr int64_t kVectorBytes = 16;
 
 int64_t choose_bytes(const DeviceApi& device, int64_t wanted) {
   const int64_t bytes =
-      wanted > 0 ? wanted : std::min(kLargestBuffer, device.info().free_bytes / 4);
+      wanted > 0 ? wanted : std::min(kLargestBuffer, device.info().free_bytes / 16);
   return std::max(kVectorBytes, bytes / kVectorBytes * kVectorBytes);
 }
 

@@ -12,7 +12,7 @@ namespace fathom::measure {
 
 class DeviceBandwidth {
  public:
-  // Fills the buffer and reads it once. 0 bytes = 4 GiB, at most a quarter of what is free.
+  // Fills the buffer and reads it once. 0 bytes = 4 GiB, at most a sixteenth of what is free.
   // REQUIRES: the device has a read stream. Throws Error{unavailable, out_of_memory, device_fault}.
   explicit DeviceBandwidth(const DeviceApi& device, int64_t buffer_bytes = 0);
 

@@ -57,8 +57,8 @@ TEST_F(Cli, BenchCountsGraphsAndSetsADeviceAgainstItsOwnMemory) {
   EXPECT_EQ(rows[1]["graph_captures"], 0) << "captured while warming up";
   EXPECT_GT(rows[1]["peak_gbps"].get<double>(), 0);
   EXPECT_EQ(json["summary"]["orders"][0][0].size(), 3u) << "two tests and the ceiling";
-  const Json without = document(
-      fathom(on_device({"bench", model(), "-p", "0", "-n", "6", "--json"}, "guardedeager")));
+  const Json without = document(fathom(
+      on_device({"bench", model(), "-p", "0", "-n", "6", "-r", "1", "--json"}, "guardedeager")));
   EXPECT_TRUE(without["summary"]["rows"][0]["peak_gbps"].is_null()) << "it has no read stream";
   const std::vector<std::string> run{"run", model(), "-p", "a", "-n", "8", "--ignore-eos"};
   std::vector<std::string> reference = run;
