@@ -86,7 +86,7 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
   const auto no_cache = [&](int) {
     return KvLayerView{GqaCache::geometry(cache_config), nullptr, nullptr};
   };
-  plan_ = plan_step(config_, *weights_, limits_, no_cache);
+  plan_ = plan_step(config_, *weights_, limits_, *backend_->ops, no_cache);
   plan_memory(options, cache_config);
 
   pool_ = std::make_unique<ThreadPool>(ThreadPool::choose_threads(options.threads));
@@ -98,7 +98,8 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
     if (options.on_progress) options.on_progress(fraction);
   });
   cache_ = std::make_unique<GqaCache>(*backend_->device, cache_config, stream_.get());
-  plan_ = plan_step(config_, *weights_, limits_, [&](int layer) { return cache_->layer(layer); });
+  plan_ = plan_step(config_, *weights_, limits_, *backend_->ops,
+                    [&](int layer) { return cache_->layer(layer); });
   runner_ = std::make_unique<StepRunner>(runner_config());
   drops_pages_ = backend_->device->shares_host_memory && !backend_->keeps_file_layout;
   describe(options);

@@ -37,6 +37,9 @@ struct OpTable {
   void (*sample)(ExecContext&, const SampleArgs&);
   void (*kv_fill)(ExecContext&, const KvFillArgs&);  // for measurements, not of a step
   OpWorkspaces workspace_bytes;
+  // How a feed-forward block's two ops hand over h; null: as floats.
+  HiddenForm (*hidden_form)(const NormGateUpActArgs::Static&,
+                            const DownProjResidualArgs::Static&) = nullptr;
 };
 
 // Straight from the formulas, double accumulators, one thread: the oracle of whole models.

@@ -8,7 +8,7 @@
 namespace fathom {
 
 StepPlan plan_step(const ModelConfig& c, const Weights& weights, const StepLimits& limits,
-                   const std::function<KvLayerView(int layer)>& kv_layer) {
+                   const OpTable& ops, const std::function<KvLayerView(int layer)>& kv_layer) {
   StepPlan plan;
   plan.embed = {.table = weights.embedding,
                 .table_type = weights.embedding_type(),
@@ -55,6 +55,9 @@ StepPlan plan_step(const ModelConfig& c, const Weights& weights, const StepLimit
                    .up = w.ffn_up,
                    .max_rows = limits.max_rows};
     p.ffn_down = {w.ffn_down, w.ffn_down_bias, limits.max_rows};
+    if (ops.hidden_form) {
+      p.ffn_front.h_form = p.ffn_down.a_form = ops.hidden_form(p.ffn_front, p.ffn_down);
+    }
   }
   plan.head = {.d_model = c.d_model,
                .vocab_size = c.vocab_size,

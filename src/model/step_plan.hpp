@@ -36,9 +36,9 @@ struct StepLimits {
 };
 
 // The weights need only be bound; their data pointers are filled by load(), after which the plan
-// is made again.
+// is made again. `ops` say in which form one hands over to the next.
 StepPlan plan_step(const ModelConfig& config, const Weights& weights, const StepLimits& limits,
-                   const std::function<KvLayerView(int layer)>& kv_layer);
+                   const OpTable& ops, const std::function<KvLayerView(int layer)>& kv_layer);
 
 // Scratch that the ops of a table need, the largest of all.
 int64_t workspace_bytes(const StepPlan& plan, const OpTable& ops);

@@ -3,6 +3,7 @@
 #include "device/backend.hpp"
 
 #include "backends/cuda/device_api.hpp"
+#include "backends/cuda/hidden_form.hpp"
 #include "backends/cuda/pack.hpp"
 #include "base/build_info.hpp"
 #include "kernels/op_table.hpp"
@@ -23,6 +24,7 @@ constexpr OpTable kOps = {
     .workspace_bytes = {workspace_bytes_cuda, workspace_bytes_cuda, workspace_bytes_cuda,
                         workspace_bytes_cuda, workspace_bytes_cuda, workspace_bytes_cuda,
                         workspace_bytes_cuda},
+    .hidden_form = hidden_form,
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 //   x += W a + bias
 #pragma once
 
+#include "kernels/common/hidden_form.hpp"
 #include "kernels/exec_context.hpp"
 #include "tensor/packed_matrix.hpp"
 #include "tensor/step_state.hpp"
@@ -14,9 +15,10 @@ struct DownProjResidualArgs {
     PackedMatrix w;     // [d_model, d_ff]
     const float* bias;  // [d_model] or null
     int64_t max_rows;
+    HiddenForm a_form = HiddenForm::floats;
   } s;
   const StepState* step;
-  const float* a;  // [n_rows, d_ff]
+  const float* a;  // [n_rows, d_ff], in a_form
   float* x;        // [n_rows, d_model] read and written
 };
 

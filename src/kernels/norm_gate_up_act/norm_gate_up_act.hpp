@@ -3,6 +3,7 @@
 //   n = rms_norm(x) * norm;  h = silu(Wgate n) * (Wup n)
 #pragma once
 
+#include "kernels/common/hidden_form.hpp"
 #include "kernels/exec_context.hpp"
 #include "tensor/packed_matrix.hpp"
 #include "tensor/step_state.hpp"
@@ -16,10 +17,11 @@ struct NormGateUpActArgs {
     const float* norm;      // [d_model]
     PackedMatrix gate, up;  // [d_ff, d_model]
     int64_t max_rows;
+    HiddenForm h_form = HiddenForm::floats;
   } s;
   const StepState* step;
   const float* x;  // [n_rows, d_model]
-  float* h;        // [n_rows, d_ff]
+  float* h;        // [n_rows, d_ff], in h_form
 };
 
 Cost cost(const NormGateUpActArgs::Static& s, const StepShape& shape);

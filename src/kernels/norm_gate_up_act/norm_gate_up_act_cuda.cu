@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gate and up of the same rows go together, so that a block has both sums.
+#include "base/check.hpp"
 #include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
 #include "kernels/quant/matmul_launch_kernel.cuh"
 #include "tensor/portable_math.hpp"
@@ -29,6 +30,16 @@ struct SiluTimes {
   FastSiluTimes of_many_rows() const { return {h, d_ff}; }
 };
 
+// Of one row, into what down's product reads: 32 rows are a block of its activations.
+struct SiluTimesCodes {
+  std::byte* codes;  // quant::act_layout of d_ff columns
+  quant::ActInfo* info;
+  __device__ float value(const float* sums) const { return portable_silu(sums[0]) * sums[1]; }
+  __device__ void store(int block, float x, bool stores) const {
+    quant::store_block(x, stores, codes + int64_t{block} * quant::kMmaBlock, info + block);
+  }
+};
+
 }  // namespace
 
 int64_t workspace_bytes_cuda(const NormGateUpActArgs::Static& s) {
@@ -38,10 +49,19 @@ int64_t workspace_bytes_cuda(const NormGateUpActArgs::Static& s) {
 void norm_gate_up_act_cuda(ExecContext& ctx, const NormGateUpActArgs& args) {
   const NormGateUpActArgs::Static& s = args.s;
   Workspace workspace = ctx.workspace;
-  cuda::launch_matmul(
-      cuda::matmul_params({&s.gate, &s.up}, 2, args.step->n_rows, args.x, s.norm, s.rms_eps),
-      workspace.take<std::byte>(workspace_bytes_cuda(s)),
-      SiluTimes{args.h, static_cast<int>(s.d_ff)}, ctx.stream.handle);
+  const int64_t n_rows = args.step->n_rows;
+  const quant::MatmulParams p =
+      cuda::matmul_params({&s.gate, &s.up}, 2, n_rows, args.x, s.norm, s.rms_eps);
+  if (n_rows == 1 && s.h_form == HiddenForm::backend) {
+    const int64_t n_codes = quant::mma_padded_cols(s.d_ff);
+    const int64_t bytes = n_codes + n_codes / quant::kMmaBlock * int64_t{sizeof(quant::ActInfo)};
+    FATHOM_CHECK(bytes <= s.d_ff * int64_t{sizeof(float)}, "codes of h are longer than its floats");
+    auto* codes = reinterpret_cast<std::byte*>(args.h);
+    auto* info = reinterpret_cast<quant::ActInfo*>(codes + n_codes);
+    return cuda::launch_matmul_one(p, SiluTimesCodes{codes, info}, ctx.stream.handle);
+  }
+  cuda::launch_matmul(p, workspace.take<std::byte>(workspace_bytes_cuda(s)),
+                      SiluTimes{args.h, static_cast<int>(s.d_ff)}, ctx.stream.handle);
 }
 
 }  // namespace fathom

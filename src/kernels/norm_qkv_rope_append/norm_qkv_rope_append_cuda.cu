@@ -139,7 +139,8 @@ struct FinishPairs {
     return e;
   }
   // REQUIRES: a whole warp, lanes l and l + 16 with the values of a pair.
-  __device__ void write(int part, int row, int, const Early& e, const float* sums) const {
+  __device__ void write(int part, int row, int, const Early& e, const float* sums,
+                        bool stores) const {
     const float x = heads.bias[part] ? sums[0] + e.bias : sums[0];
     const float other = __shfl_xor_sync(0xffffffffu, x, quant::kMmaRows);
     const bool second = threadIdx.x % 32 >= quant::kMmaRows;
@@ -147,6 +148,7 @@ struct FinishPairs {
     const float turned = second ? __fmaf_rn(other, e.sine, __fmul_rn(x, e.cosine))
                                 : __fmaf_rn(x, e.cosine, -__fmul_rn(other, e.sine));
     const float value = part < 2 ? turned : x;
+    if (!stores) return;
     if (part == 0) {
       heads.raw[0][row] = value;
     } else if (e.tile) {

@@ -162,6 +162,41 @@ TEST_P(CudaMatmul, GateAndUp) {
   }
 }
 
+// Gate and up hand h over to down as codes: the bits of h as floats.
+TEST_P(CudaMatmul, HiddenFormOfOneRow) {
+  const DType type = GetParam();
+  if (is_real(type)) GTEST_SKIP() << "16-bit weights take floats";
+  struct Shape {
+    int64_t d_ff, cols;
+  };
+  std::vector<Shape> shapes{{96, 256}, {1056, 768}, {16 * kManyGroups + 32, 256}};
+  if (!kIsEmulated) shapes.push_back({18944, 3584});
+  for (const auto [d_ff, cols] : shapes) {
+    if (d_ff % dtype_info(type).block_elems != 0) continue;
+    const CudaMatrix gate(type, d_ff, cols, 3), up(type, d_ff, cols, 4), w(type, 48, d_ff, 5);
+    std::vector<float> x = quant::random_activations(cols, 6);
+    const DeviceArray<float> norm = upload(uniform_values(cols, 0.5f, 1.5f, 7));
+    NormGateUpActArgs::Static front{cols,          d_ff, kEps, norm.get(), on_device(gate),
+                                    on_device(up), 1};
+    DownProjResidualArgs::Static down{on_device(w), nullptr, 1};
+    use_workspace(std::max(workspace_bytes_cuda(front), workspace_bytes_cuda(down)));
+    StepState step{};
+    step.n_rows = 1;
+    const auto run = [&](HiddenForm form) {
+      front.h_form = down.a_form = form;
+      const DeviceArray<float> device_x = upload(x), h = poisoned<float>(d_ff);
+      const DeviceArray<float> out = upload(std::vector<float>(48, 0.5f));
+      norm_gate_up_act_cuda(ctx(), {front, &step, device_x.get(), h.get()});
+      down_proj_residual_cuda(ctx(), {down, &step, h.get(), out.get()});
+      return download(out);
+    };
+    EXPECT_TRUE(same_bits(run(HiddenForm::backend), run(HiddenForm::floats))) << d_ff;
+    x[1] = std::numeric_limits<float>::infinity();
+    const std::vector<float> bad = run(HiddenForm::backend);
+    EXPECT_TRUE(std::all_of(bad.begin(), bad.end(), [](float v) { return std::isnan(v); }));
+  }
+}
+
 TEST_P(CudaMatmul, HeadTakesTheRowsThatWantLogits) {
   const DType type = GetParam();
   const int64_t cols = 512, vocab = kIsEmulated ? 203 : 1003;

@@ -40,6 +40,7 @@ struct MatmulParams {
   int n_parts;
   int pair_stride;  // of one row of the step: row groups between the two of a unit
   int bundle;       // parts of a unit: 1, or 2 where all parts have the same row groups
+  int run;          // of one row of the step: units that a team takes in a row, 1 or 2
   int n_units;
   int n_lanes;        // warps of a team: they share a row group
   int n_teams;        // of a block
@@ -52,6 +53,7 @@ struct MatmulParams {
   const int* in_row;  // [n_rows] rows of `in`, or null: 0, 1, ...
   const float* norm;  // [cols] or null
   float eps;
+  bool in_codes;  // of one row: `in` is its codes and infos (act_layout) already
   bool any_codes, any_f16, any_bf16;  // which forms of activations the parts need
   std::byte* acts;  // the activations of all rows, made before; null: each block makes its own
 };
@@ -59,8 +61,11 @@ struct MatmulParams {
 __host__ __device__ constexpr int64_t round16(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 // Columns up to the end of the last tile; activations are zeros there.
+__host__ __device__ constexpr int64_t mma_padded_cols(int64_t cols) {
+  return (cols + kMmaTileCols - 1) / kMmaTileCols * kMmaTileCols;
+}
 __host__ __device__ inline int padded_cols(const MatmulParams& p) {
-  return (p.cols + kMmaTileCols - 1) / kMmaTileCols * kMmaTileCols;
+  return static_cast<int>(mma_padded_cols(p.cols));
 }
 
 // Bytes of the activations of n_rows rows, and where each form stands.
@@ -94,6 +99,41 @@ __device__ inline float block_sum(float x, float* shared) {
   return total;
 }
 
+// The scale of codes: largest as the largest magnitude of a block (NaN or infinity: not finite).
+struct CodeScale {
+  bool finite;
+  float inverse, d;
+  __device__ static CodeScale of(float largest) {
+    const bool finite = largest <= 3.402823466e38f;
+    return {finite, finite && largest > 0.0f ? __fdiv_rn(127.0f, largest) : 0.0f,
+            finite ? __fdiv_rn(largest, 127.0f) : __uint_as_float(0x7fc00000u)};
+  }
+  // The code is the lowest byte.
+  __device__ uint32_t code(float x) const {
+    return __float_as_uint(__fadd_rn(__fmul_rn(x, inverse), 12582912.0f));
+  }
+  __device__ ActInfo info(int lower, int upper) const {
+    return {d, __fmul_rn(d, static_cast<float>(lower + upper)), -lower, -upper};
+  }
+};
+__device__ __forceinline__ uint32_t magnitude_bits(float x) {
+  return __float_as_uint(x) & 0x7fffffffu;  // as integers, NaN stands above infinity
+}
+
+// A block of which lane k has value k: its codes and info, by a whole warp.
+__device__ inline void store_block(float x, bool stores, std::byte* codes, ActInfo* info) {
+  constexpr uint32_t kAll = 0xffffffffu;
+  const int lane = threadIdx.x % 32;
+  const CodeScale scale =
+      CodeScale::of(__uint_as_float(__reduce_max_sync(kAll, magnitude_bits(x))));
+  const int code = scale.finite ? static_cast<int8_t>(scale.code(x)) : 0;
+  const int lower = __reduce_add_sync(kAll, lane < 16 ? code : 0);
+  const int both = __reduce_add_sync(kAll, code);
+  if (!stores) return;
+  codes[mma_act_byte(lane)] = static_cast<std::byte>(code);
+  if (lane == 0) *info = scale.info(lower, both - lower);
+}
+
 // Half of the 32 values of a block: lane j of its two holds values 4(j + 2i) .. 4(j + 2i) + 3.
 struct ActPiece {
   float4 x[4];
@@ -118,27 +158,22 @@ __device__ __forceinline__ float4 map4(float4 a, float4 b, Fn fn) {
 // dropped unless `stores`.
 __device__ inline void store_codes(const ActPiece& x, bool stores, std::byte* codes,
                                    ActInfo* info) {
-  constexpr uint32_t kAll = 0xffffffffu, kMagnitude = 0x7fffffffu;
-  const auto magnitude = [](float v) { return __float_as_uint(v) & kMagnitude; };
+  constexpr uint32_t kAll = 0xffffffffu;
   uint32_t bits = 0;
 #pragma unroll
   for (const float4& v : x.x) {
-    bits = max(bits, max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w))));
+    bits = max(bits, max(max(magnitude_bits(v.x), magnitude_bits(v.y)),
+                         max(magnitude_bits(v.z), magnitude_bits(v.w))));
   }
   bits = max(bits, __shfl_xor_sync(kAll, bits, 1));
-  const float largest = __uint_as_float(bits);  // as integers, NaN stands above infinity
-  const bool finite = largest <= 3.402823466e38f;
-  const float inverse = finite && largest > 0.0f ? __fdiv_rn(127.0f, largest) : 0.0f;
-  const auto code = [&](float v) {  // the code is the lowest byte of the float
-    return __float_as_uint(__fadd_rn(__fmul_rn(v, inverse), 12582912.0f));
-  };
+  const CodeScale scale = CodeScale::of(__uint_as_float(bits));
   uint32_t words[4];
   int sums[2] = {};  // of the block's halves
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const uint32_t first = __byte_perm(code(x.x[i].x), code(x.x[i].y), 0x0040);
-    const uint32_t second = __byte_perm(code(x.x[i].z), code(x.x[i].w), 0x0040);
-    words[i] = finite ? __byte_perm(first, second, 0x5410) : 0u;
+    const uint32_t first = __byte_perm(scale.code(x.x[i].x), scale.code(x.x[i].y), 0x0040);
+    const uint32_t second = __byte_perm(scale.code(x.x[i].z), scale.code(x.x[i].w), 0x0040);
+    words[i] = scale.finite ? __byte_perm(first, second, 0x5410) : 0u;
     sums[i / 2] = __dp4a(static_cast<int>(words[i]), 0x01010101, sums[i / 2]);
   }
   for (int& sum : sums) sum += __shfl_xor_sync(kAll, sum, 1);
@@ -146,10 +181,7 @@ __device__ inline void store_codes(const ActPiece& x, bool stores, std::byte* co
   const int j = threadIdx.x % 2;
   *reinterpret_cast<Words2*>(codes + mma_act_byte(4 * j)) = {{words[0], words[2]}};
   *reinterpret_cast<Words2*>(codes + mma_act_byte(4 * j + 8)) = {{words[1], words[3]}};
-  if (j == 0) {
-    const float d = finite ? __fdiv_rn(largest, 127.0f) : __uint_as_float(0x7fc00000u);
-    *info = {d, __fmul_rn(d, static_cast<float>(sums[0] + sums[1])), -sums[0], -sums[1]};
-  }
+  if (j == 0) *info = scale.info(sums[0], sums[1]);
 }
 
 // Values 4j .. 4j + 3 of a step of 16, each as the sum of two 16-bit floats: rounded once, with
@@ -177,6 +209,29 @@ class ActMaker {
   // Asks for the norm's weights, which depend on nothing.
   __device__ explicit ActMaker(const MatmulParams& p) : p_(p) {
     if (p.norm) norm_ = load_piece(p.norm, first(), p.cols);
+  }
+
+  // Of one row, what the kernel before has made: codes and infos (act_layout), of the blocks before
+  // the last column.
+  __device__ void take(std::byte* to) const {
+    const ActLayout l = act_layout(p_, 1);
+    const int n_codes = static_cast<int>(l.info / 16), n = static_cast<int>(l.bytes / 16);
+    const int n_blocks = p_.cols / kMmaBlock;
+    const auto* from = reinterpret_cast<const uint4*>(p_.in);
+#pragma unroll 1
+    for (int first = static_cast<int>(threadIdx.x); first < n; first += kTakeBatch * kActThreads) {
+      uint4 x[kTakeBatch];
+#pragma unroll
+      for (int i = 0; i < kTakeBatch; ++i) {
+        const int at = first + i * kActThreads, block = at < n_codes ? at / 2 : at - n_codes;
+        x[i] = at < n && block < n_blocks ? __ldcg(from + at) : uint4{};
+      }
+#pragma unroll
+      for (int i = 0; i < kTakeBatch; ++i) {
+        const int at = first + i * kActThreads;
+        if (at < n) reinterpret_cast<uint4*>(to)[at] = x[i];
+      }
+    }
   }
 
   // Of one row into column `col` of n_cols, up to the column `end`; `shared` holds kActWarps
@@ -212,7 +267,8 @@ class ActMaker {
   }
 
  private:
-  static constexpr int kBatch = 3;  // pieces of a thread whose loads are in flight together
+  static constexpr int kBatch = 3;      // pieces of a thread whose loads are in flight together
+  static constexpr int kTakeBatch = 8;  // the same of 16 bytes
 
   __device__ static int first() { return static_cast<int>(threadIdx.x / 32) * kMatmulActCols; }
   __device__ static float add_squares(float sum, const ActPiece& x) {
@@ -388,10 +444,20 @@ concept HasUnitsDone = requires {
 
 // Ops in halves, so that what the second needs is under way while the sums are made:
 //   auto read(int part, int row, int col) const
-//   void write(int part, int row, int col, <what read returned>, const float* sums) const
+//   void write(int part, int row, int col, <what read returned>, const float* sums,
+//              bool stores) const        !stores: all but the stores
 template <class Op>
 concept ReadsFirst = requires(const Op& op) {
   op.read(0, 0, 0);
+};
+
+// Ops of products with one row of bundles of two, of which a team takes two neighbours in turn, so
+// that the finishing warp has the values of 32 rows, one a lane:
+//   float value(const float* sums) const
+//   void store(int block, float value, bool stores) const
+template <class Op>
+concept TakesBlocks = requires(const Op& op) {
+  op.store(0, 0.0f, true);
 };
 
 template <int kColumns, bool kOwnActs, class Op>

@@ -66,7 +66,7 @@ inline quant::MatmulParams matmul_params(std::initializer_list<const PackedMatri
     p.parts[p.n_parts++] = part;
   }
   p.bundle = bundle;
-  p.pair_stride = 1;
+  p.pair_stride = p.run = 1;
   p.n_units /= bundle;
   p.n_lanes = matmul_lanes(p, most_tiles);
   p.n_rows = static_cast<int>(n_rows);
@@ -130,7 +130,8 @@ void launch_matmul_one(quant::MatmulParams p, const Op& op, void* stream) {
       use_stages(p, half, [](const auto& params) { return quant::one_shared(params).bytes; });
   if (p.norm) shared = std::max(shared, static_cast<size_t>(half));
   use_shared(kernel, shared);
-  const int n_blocks = (quant::one_units(p) + p.n_teams - 1) / p.n_teams;
+  p.run = quant::TakesBlocks<Op> ? 2 : 1;
+  const int n_blocks = (quant::one_units(p) / p.run + p.n_teams - 1) / p.n_teams;
   launch(kernel, dim3(static_cast<unsigned>(std::min(n_blocks, n_multiprocessors()))),
          dim3(quant::kActThreads), shared, stream, p, op);
 }
@@ -212,14 +213,14 @@ struct AddToResidual {
   const float* bias;  // [rows] or null
   int rows;
   __device__ void operator()(int, int row, int col, const float* sums) const {
-    write(0, row, col, read(0, row, col), sums);
+    write(0, row, col, read(0, row, col), sums, true);
   }
   // In halves, so that the reads of many values are in flight together.
   __device__ float read(int, int row, int col) const { return __ldcg(&at(row, col)); }
-  __device__ void write(int, int row, int col, float before, const float* sums) const {
+  __device__ void write(int, int row, int col, float before, const float* sums, bool stores) const {
     float total = before + sums[0];
     if (bias) total += __ldg(bias + row);
-    at(row, col) = total;
+    if (stores) at(row, col) = total;
   }
   __device__ float& at(int row, int col) const { return x[static_cast<int64_t>(col) * rows + row]; }
 };

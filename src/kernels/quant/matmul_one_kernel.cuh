@@ -43,6 +43,12 @@ __device__ inline OneUnit one_unit(const MatmulParams& p, int unit) {
   return {{part, part}, {group, has_second ? second : group}, has_second};
 }
 
+// The unit that a team takes after `unit`: of each n_teams * gridDim.x runs of units, one.
+__device__ inline int unit_after(const MatmulParams& p, int unit) {
+  const int skipped = p.run * (p.n_teams * static_cast<int>(gridDim.x) - 1);
+  return unit + 1 + (((unit + 1) & (p.run - 1)) == 0 ? skipped : 0);
+}
+
 // Shared memory of a block: barriers of the rings' stages and of the teams, rings, sums of the
 // warps (two units of them), the op's scratch, activations.
 struct OneShared {
@@ -111,7 +117,7 @@ class PairRing {
   __device__ bool open_unit() {
     while (unit_ < n_units_) {
       const OneUnit unit = one_unit(p_, unit_);
-      unit_ += p_.n_teams * static_cast<int>(gridDim.x);
+      unit_ = unit_after(p_, unit_);
       left_ = p_.parts[unit.part[0]].n_tiles - lane_;
       if (left_ <= 0) continue;
       tile_bytes_ = p_.parts[unit.part[0]].tile_bytes;
@@ -149,41 +155,52 @@ __device__ __forceinline__ auto read_first(const Op& op, int part, int row) {
 template <class Op>
 __device__ inline void finish_units(const MatmulParams& p, const Op& op, std::byte* shared,
                                     const OneShared& place, int n_units, bool is_real) {
+  constexpr int kRun = TakesBlocks<Op> ? 2 : 1;
   const int lane = threadIdx.x % 32, item = lane / kMmaRows, in_group = lane % kMmaRows;
   const int team_floats = 2 * p.n_lanes * kOneSums;
-  for (int count = 0, block_unit = static_cast<int>(blockIdx.x); block_unit < n_units; ++count) {
-    const int buffer = count % 2;
-    for (int team = 0; team < p.n_teams; ++team, block_unit += static_cast<int>(gridDim.x)) {
-      if (block_unit >= n_units) return;
+  int first = static_cast<int>(blockIdx.x);  // run of units
+  for (int turn = 0;; ++turn) {
+    for (int team = 0; team < p.n_teams; ++team, first += static_cast<int>(gridDim.x)) {
+      if (kRun * first >= n_units) return;
       cuda::Barrier* barriers =
           reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
-      const OneUnit unit = one_unit(p, block_unit);
-      const int part = unit.part[item];
-      const int row = unit.group[item] * kMmaRows + in_group;
-      const bool own =
-          (item == 0 || (p.bundle == 1 && unit.has_second)) && row < p.parts[part].rows;
-      const int of_part = p.bundle == 2 ? 1 : part;
-      const auto before = read_first(op, of_part, own ? row : 0);
-      if (is_real) cuda::barrier_wait(barriers + buffer, count / 2 % 2);
-      const float* of = reinterpret_cast<const float*>(shared + place.sums) + team * team_floats +
-                        buffer * p.n_lanes * kOneSums + lane;
-      float total = of[0];
-      for (int w = 1; w < p.n_lanes; ++w) total += of[w * kOneSums];
-      if (is_real) cuda::warp_arrive(barriers + 2 + buffer);
-      const float totals[2] = {total, __shfl_down_sync(0xffffffffu, total, kMmaRows)};
-      if (is_real && own) {
-        if constexpr (ReadsFirst<Op>) {
-          op.write(of_part, row, 0, before, totals);
-        } else {
+      float value = 0.0f;  // of a block's row `lane`
+#pragma unroll
+      for (int k = 0; k < kRun; ++k) {
+        const int count = kRun * turn + k, buffer = count % 2;
+        const OneUnit unit = one_unit(p, kRun * first + k);
+        const int part = unit.part[item];
+        const int row = unit.group[item] * kMmaRows + in_group;
+        const bool own =
+            (item == 0 || (p.bundle == 1 && unit.has_second)) && row < p.parts[part].rows;
+        const int of_part = p.bundle == 2 ? 1 : part;
+        const auto before = read_first(op, of_part, own ? row : 0);
+        if (is_real) cuda::barrier_wait(barriers + buffer, count / 2 % 2);
+        const float* of = reinterpret_cast<const float*>(shared + place.sums) + team * team_floats +
+                          buffer * p.n_lanes * kOneSums + lane;
+        float total = of[0];
+        for (int w = 1; w < p.n_lanes; ++w) total += of[w * kOneSums];
+        if (is_real) cuda::warp_arrive(barriers + 2 + buffer);
+        const float other = __shfl_xor_sync(0xffffffffu, total, kMmaRows);
+        const float totals[2] = {total, other};
+        if constexpr (TakesBlocks<Op>) {
+          const float both[2] = {item == 0 ? total : other, item == 0 ? other : total};
+          const float of_unit = op.value(both);
+          if (item == k) value = of_unit;
+          if (k == 1) op.store(first, value, is_real);
+        } else if constexpr (ReadsFirst<Op>) {
+          op.write(of_part, row, 0, before, &total, is_real && own);
+        } else if (is_real && own) {
           op(of_part, row, 0, totals);
+        }
+        if constexpr (HasUnitsDone<Op>) {
+          if (!is_real) return;
+          int group = unit.group[0];
+          for (int before = 0; before < part; ++before) group += p.parts[before].n_groups;
+          op.units_done(group, unit.has_second ? 2 : 1, shared + place.scratch);
         }
       }
       if (!is_real) return;
-      if constexpr (HasUnitsDone<Op>) {
-        int group = unit.group[0];
-        for (int before = 0; before < part; ++before) group += p.parts[before].n_groups;
-        op.units_done(group, unit.has_second ? 2 : 1, shared + place.scratch);
-      }
     }
   }
 }
@@ -197,7 +214,8 @@ __global__ void __launch_bounds__(kActThreads, 2)
   const int thread_lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int team = warp / p.n_lanes, lane = warp % p.n_lanes, n_units = one_units(p);
   const bool streams = team < p.n_teams && warp < kOneStreams;
-  const int first_unit = team * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  const int first_unit =
+      p.run * (team * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x));
   cuda::Barrier* full = reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
   cuda::Barrier* empty = full + 2;  // of two buffers each
 
@@ -220,15 +238,18 @@ __global__ void __launch_bounds__(kActThreads, 2)
     const bool is_real = pass == 1;
     __syncthreads();
     if (is_real) cuda::pdl_wait();
-    const int end = is_real ? padded_cols(p) : min(padded_cols(p), kMatmulActCols * kActWarps);
-    maker.make(0, shared + place.acts, 0, 1, end, norm_sums);
+    if (p.in_codes) {
+      if (is_real) maker.take(shared + place.acts);
+    } else {
+      const int end = is_real ? padded_cols(p) : min(padded_cols(p), kMatmulActCols * kActWarps);
+      maker.make(0, shared + place.acts, 0, 1, end, norm_sums);
+    }
     __syncthreads();
     if (is_real && warp == 0) cuda::pdl_launch_dependents();
     if (warp == kOneStreams) finish_units(p, op, shared, place, n_units, is_real);
     if (!streams) continue;
     int count = 0;
-    for (int unit = first_unit; unit < n_units;
-         unit += p.n_teams * static_cast<int>(gridDim.x), ++count) {
+    for (int unit = first_unit; unit < n_units; unit = unit_after(p, unit), ++count) {
       const MatmulPart& part = p.parts[one_unit(p, unit).part[0]];
       MmaSums<1> acc[2] = {};
       visit_mma_format(part.type, [&](auto constant) {

@@ -332,7 +332,8 @@ __device__ __forceinline__ void finish_tile(const float (&acc)[kSub][64], const 
             float sums[2];
             sums_of(j0 + b, i, i % 2 ? scale[b].y : scale[b].x, sums);
             if (has(j0 + b, i)) {
-              op.write(0, row0 + 8 * (i / 2), first_col + 8 * (j0 + b) + i % 2, before[b][i], sums);
+              op.write(0, row0 + 8 * (i / 2), first_col + 8 * (j0 + b) + i % 2, before[b][i], sums,
+                       true);
             }
           }
         }

@@ -62,6 +62,10 @@ inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
   for (int bits = 1; bits < 32; bits *= 2) value = max(value, __shfl_xor_sync(mask, value, bits));
   return value;
 }
+inline int __reduce_add_sync(unsigned mask, int value) {
+  for (int bits = 1; bits < 32; bits *= 2) value += __shfl_xor_sync(mask, value, bits);
+  return value;
+}
 
 // A fiber gives way nowhere else than where it waits: what others see is whole.
 inline unsigned atomicAdd(unsigned* to, unsigned value) {
