@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher of attn_kernel. Its geometry depends on the rows and the capacity, never on a
-// length: a captured launch serves all depths.
+// The launcher of attn_kernel; steps of many rows go to attn_flash_cuda.cu where there is such a
+// kernel. The geometry depends on the rows and the capacity, never on a length: a captured launch
+// serves all depths.
 #include <algorithm>
 
 #include "base/check.hpp"
+#include "kernels/attn/attn_flash_launch.hpp"
 #include "kernels/attn/attn_plan.hpp"
 #include "kernels/attn/attn_variant_kernel.cuh"
 #include "kernels/common/cuda_check.cuh"
@@ -102,6 +104,7 @@ void attn_cuda(ExecContext& ctx, const AttnArgs& args) {
   const StepState& step = *args.step;
   cuda::check_attn_cuda(s);
   if (step.n_rows == 0) return;
+  if (cuda::takes_attn_flash(s, step.n_rows)) return cuda::attn_flash(ctx, args);
   const KvFormat format = s.kv.geometry.format;
   const int most_shared = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const bool four_tiles_fit = variant_of(format, s.head_dim, 4).shared_bytes +

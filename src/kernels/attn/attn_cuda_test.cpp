@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on the GPU: as near to the exact result over the cache as stored as a plain f32
-// implementation, whatever lies past the lengths; and the bits of a row depend on its query and
-// tokens alone: not on batch, chunk, pages, capacity or scratch.
+// Attention on the GPU: as near to the exact result over the cache as stored as a plain
+// implementation in f32, or in halves where warpgroups take steps of many rows, whatever lies past
+// the lengths; and the bits of a row depend on its query, its tokens and which of the two it is:
+// not on batch, chunk, pages, capacity or scratch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
-#include "kernels/attn/attn.hpp"
+#include "kernels/attn/attn_cases.hpp"
+#include "kernels/attn/attn_flash_launch.hpp"
 #include "kernels/attn/attn_plan.hpp"
-#include "kernels/common/kv_ref.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/cuda_fixture.hpp"
 
@@ -21,186 +22,7 @@ namespace fathom {
 namespace {
 
 using namespace test;
-
-struct Shape {
-  int group, n_kv_heads, head_dim;
-  int n_heads() const { return group * n_kv_heads; }
-  int width() const { return n_heads() * head_dim; }
-};
-
-// A row of the step: a position (-1: padding) of a sequence.
-struct Row {
-  int32_t pos, slot;
-};
-std::vector<Row> rows_of(int slot, int first, int end) {
-  std::vector<Row> out;
-  for (int pos = first; pos < end; ++pos) out.push_back({pos, slot});
-  return out;
-}
-std::vector<Row> joined(std::vector<Row> a, const std::vector<Row>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-constexpr int kContiguous = 0;
-
-struct Options {
-  int page_tokens = 64;  // kContiguous: all of n_ctx
-  int n_ctx = 1024;
-  double sigma = 2;  // of the queries
-  int max_rows =
-      100;  // that the scratch is planned for: a step with more splits fewer among blocks
-};
-
-// Caches whose content depends on slot and position only; NaN past each sequence's length, pages
-// that do not exist in the table there.
-struct Problem {
-  AttnArgs::Static s{};
-  StepState step{};
-  std::vector<std::byte> k, v;
-  std::vector<int32_t> pos, slot, page_table;
-  std::vector<float> q;
-
-  Problem(Shape shape, KvFormat format, const std::vector<Row>& rows, const Options& options) {
-    const int page_tokens =
-        options.page_tokens == kContiguous ? (options.n_ctx + 15) / 16 * 16 : options.page_tokens;
-    int n_slots = 1;
-    for (const Row& row : rows) n_slots = std::max(n_slots, row.slot + 1);
-    s.n_heads = shape.n_heads();
-    s.n_kv_heads = shape.n_kv_heads;
-    s.head_dim = shape.head_dim;
-    s.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
-    s.max_rows = options.max_rows;
-    s.n_ctx = options.n_ctx;
-    s.kv.geometry = {format, shape.n_kv_heads, shape.head_dim, page_tokens};
-    std::vector<int> length(n_slots, 0);
-    for (const Row& row : rows) {
-      pos.push_back(row.pos);
-      slot.push_back(row.slot);
-      length[row.slot] = std::max(length[row.slot], row.pos + 1);
-    }
-    const int slot_pages = (options.n_ctx + page_tokens - 1) / page_tokens;
-    int n_pages = 0;
-    for (const int n : length) n_pages += (n + page_tokens - 1) / page_tokens;
-    page_table.assign(static_cast<size_t>(n_slots) * slot_pages, 2147480000);
-    int next_page = n_pages;  // in reverse, so that logical and physical order differ
-    for (int sl = 0; sl < n_slots; ++sl) {
-      for (int page = 0; page * page_tokens < length[sl]; ++page) {
-        page_table[static_cast<size_t>(sl) * slot_pages + page] = --next_page;
-      }
-    }
-    // 0xff bytes: NaN in f32, f16 and bf16, and a NaN scale in q8_0.
-    k.assign(static_cast<size_t>(n_pages) * s.kv.geometry.page_bytes(), std::byte{0xff});
-    v = k;
-    s.kv.k = k.data();
-    s.kv.v = v.data();
-    step.n_rows = static_cast<int32_t>(pos.size());
-    step.max_pages = slot_pages;
-    step.pos = pos.data();
-    step.slot = slot.data();
-    step.page_table = page_table.data();
-    for (int sl = 0; sl < n_slots; ++sl) fill_slot(sl, length[sl]);
-    for (const Row& row : rows) add_query(row, shape.width(), options.sigma);
-  }
-
-  int32_t rows() const { return step.n_rows; }
-  int64_t width() const { return int64_t{s.n_heads} * s.head_dim; }
-
- private:
-  // Nearly normal, and much faster than the standard library's.
-  static double draw(std::mt19937& random) {
-    const uint32_t bits = random();
-    const auto part = [&](int shift) { return static_cast<int>(bits >> shift & 255) - 127.5; };
-    return (part(0) + part(8) + part(16) + part(24)) / 147.8;
-  }
-  void fill_slot(int sl, int n_tokens) {
-    std::mt19937 random(1000 + sl);
-    std::vector<double> head(s.head_dim);
-    const int32_t* pages = page_table.data() + int64_t{sl} * step.max_pages;
-    for (int t = 0; t < n_tokens; ++t) {
-      for (int kv_head = 0; kv_head < s.n_kv_heads; ++kv_head) {
-        for (const KvPart part : {KvPart::key, KvPart::value}) {
-          for (double& x : head) x = draw(random);
-          kv_store_ref(s.kv, part, pages, kv_head, t, head.data());
-        }
-      }
-    }
-  }
-  void add_query(const Row& row, int width, double sigma) {
-    std::mt19937 random(77 + 7919u * static_cast<uint32_t>(row.pos) + row.slot);
-    for (int i = 0; i < width; ++i) q.push_back(static_cast<float>(sigma * draw(random)));
-  }
-};
-
-// Rows with a position, in double.
-std::vector<float> exact(const Problem& p) {
-  std::vector<float> out(p.q.size(), std::nanf(""));
-  ExecContext host;
-  attn_ref(host, {p.s, &p.step, p.q.data(), out.data()});
-  return out;
-}
-
-// The formula in f32, K and V as stored.
-std::vector<float> naive(const Problem& p) {
-  std::vector<float> out(p.q.size());
-  const AttnArgs::Static& s = p.s;
-  const int dims = s.head_dim, group = s.n_heads / s.n_kv_heads;
-  std::vector<double> stored(dims);
-  for (int kv_head = 0; kv_head < s.n_kv_heads; ++kv_head) {
-    std::vector<float> keys, values;
-    int loaded = 0;
-    for (int row = 0; row < p.rows(); ++row) {
-      if (row > 0 && p.slot[row] != p.slot[row - 1]) loaded = 0;
-      const int n = p.pos[row] + 1;
-      keys.resize(std::max(keys.size(), static_cast<size_t>(n) * dims));
-      values.resize(keys.size());
-      for (; loaded < n; ++loaded) {
-        const int32_t* pages = p.step.pages_of(row);
-        kv_load_ref(s.kv, KvPart::key, pages, kv_head, loaded, stored.data());
-        for (int d = 0; d < dims; ++d) keys[loaded * dims + d] = static_cast<float>(stored[d]);
-        kv_load_ref(s.kv, KvPart::value, pages, kv_head, loaded, stored.data());
-        for (int d = 0; d < dims; ++d) values[loaded * dims + d] = static_cast<float>(stored[d]);
-      }
-      std::vector<float> scores(n);
-      for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        const size_t at = (static_cast<size_t>(row) * s.n_heads + head) * dims;
-        float largest = -INFINITY, sum = 0;
-        for (int t = 0; t < n; ++t) {
-          float dot = 0;
-          for (int d = 0; d < dims; ++d) dot += p.q[at + d] * keys[t * dims + d];
-          scores[t] = dot * s.scale;
-          largest = std::max(largest, scores[t]);
-        }
-        for (int t = 0; t < n; ++t) {
-          const float weight = std::exp(scores[t] - largest);
-          sum += weight;
-          for (int d = 0; d < dims; ++d) out[at + d] += weight * values[t * dims + d];
-        }
-        for (int d = 0; d < dims; ++d) out[at + d] /= sum;
-      }
-    }
-  }
-  return out;
-}
-
-struct Errors {
-  double max = 0, mean = 0, cosine_distance = 0, scale = 0;
-};
-Errors errors(const std::vector<float>& got, const std::vector<float>& expected) {
-  Errors out;
-  double dot = 0, a = 0, b = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double g = got[i], e = expected[i], error = std::fabs(g - e);
-    if (!(error <= out.max)) out.max = error;  // a NaN stays
-    out.mean += error / static_cast<double>(got.size());
-    out.scale = std::max(out.scale, std::fabs(e));
-    dot += g * e;
-    a += g * g;
-    b += e * e;
-  }
-  out.cosine_distance = 1 - dot / std::sqrt(a * b);
-  return out;
-}
+using namespace attn_cases;
 
 // max error <= factor * the naive one's, mean <= 3/4 of that; beside roundings of the result.
 testing::AssertionResult as_good_as(const std::vector<float>& got, const std::vector<float>& naive,
@@ -275,7 +97,26 @@ class CudaAttn : public CudaTestWithParam<KvFormat> {
     const Problem p(shape, GetParam(), rows, options);
     const std::vector<float> expected = exact(p);
     ASSERT_TRUE(meaningful(expected, static_cast<size_t>(p.width())));
-    EXPECT_TRUE(as_good_as(run(p), naive(p), expected, factor));
+    const bool many = is_of_many(shape, p.rows());
+    const Arithmetic arithmetic = many ? Arithmetic::halves : Arithmetic::f32;
+    EXPECT_TRUE(as_good_as(run(p), naive(p, arithmetic), expected, factor));
+  }
+  // Whether a step of n rows goes to the kernel of many.
+  bool is_of_many(Shape shape, int n_rows) const {
+    AttnArgs::Static s{};
+    s.head_dim = shape.head_dim;
+    s.kv.geometry.format = GetParam();
+    return cuda::takes_attn_flash(s, n_rows);
+  }
+  // Of slot 0, tokens 0 to n - 1 as rows, at most `chunk` a step.
+  std::vector<float> run_in_chunks(Shape shape, int n, int chunk, const Options& options = {}) {
+    std::vector<float> out;
+    for (int first = 0; first < n; first += chunk) {
+      const std::vector<float> part =
+          run(Problem(shape, GetParam(), rows_of(0, first, std::min(first + chunk, n)), options));
+      out.insert(out.end(), part.begin(), part.end());
+    }
+    return out;
   }
 
   bool has(int head_dim) const { return GetParam() != KvFormat::q8_0 || head_dim % 32 == 0; }
@@ -373,11 +214,15 @@ TEST_P(CudaAttn, PaddedRowsAreZero) {
   const std::vector<Row> rows{{300, 0}, {20, 1}};
   const Options options;
   const std::vector<float> alone = run(Problem(shape, GetParam(), rows, options));
-  for (const int n_rows : {3, 8, 70}) {
+  std::vector<float> of_many;
+  for (const int n_rows : {3, 8, 33, 70, 300}) {
     std::vector<Row> padded = rows;
     padded.resize(n_rows, Row{-1, 0});
     const std::vector<float> got = run(Problem(shape, GetParam(), padded, options));
-    EXPECT_TRUE(same_bits(std::span(got).first(alone.size()), alone)) << n_rows << " rows";
+    const std::span<const float> live = std::span(got).first(alone.size());
+    const bool many = is_of_many(shape, n_rows);
+    if (many && of_many.empty()) of_many.assign(live.begin(), live.end());
+    EXPECT_TRUE(same_bits(live, many ? of_many : alone)) << n_rows << " rows";
     for (size_t i = alone.size(); i < got.size(); ++i) ASSERT_EQ(got[i], 0.0f) << i;
   }
   const std::vector<float> none = run(Problem(shape, GetParam(), {{-1, 0}}, options));
@@ -390,11 +235,14 @@ TEST_P(CudaAttn, BitsDependOnQueryAndTokensOnly) {
     SCOPED_TRACE(fmt::format("group {}, head dim {}", shape.group, shape.head_dim));
     const int n = 600;
     const size_t width = static_cast<size_t>(shape.width());
-    const std::vector<float> base = run(Problem(shape, GetParam(), rows_of(0, 0, n), {}));
+    const std::vector<float> of_many = run(Problem(shape, GetParam(), rows_of(0, 0, n), {}));
+    const std::vector<float> of_few =
+        is_of_many(shape, n) ? run_in_chunks(shape, n, cuda::kAttnFlashRows - 1) : of_many;
     // Rows of slot 0 against the whole prompt's.
     const auto expect_rows = [&](const std::vector<Row>& rows, const Options& options,
                                  const char* what) {
       const std::vector<float> got = run(Problem(shape, GetParam(), rows, options));
+      const auto& base = is_of_many(shape, static_cast<int>(rows.size())) ? of_many : of_few;
       for (size_t i = 0; i < rows.size(); ++i) {
         if (rows[i].slot != 0) continue;
         ASSERT_TRUE(
@@ -414,6 +262,7 @@ TEST_P(CudaAttn, BitsDependOnQueryAndTokensOnly) {
     expect_rows({{599, 0}}, {.page_tokens = 16, .n_ctx = 600, .max_rows = 1}, "no spare capacity");
     expect_rows(rows_of(0, 250, 260), {}, "few rows");
     expect_rows(rows_of(0, 251, 332), {}, "many rows");
+    expect_rows(rows_of(0, 567, 600), {.page_tokens = 16, .n_ctx = 600}, "many rows at the end");
     expect_rows({{40, 1}, {599, 0}, {900, 2}}, {}, "in a batch");
     expect_rows(joined(joined(rows_of(1, 0, 45), rows_of(0, 500, 523)), {{900, 2}}), {},
                 "in a mixed batch");
@@ -446,6 +295,76 @@ TEST_P(CudaAttn, AGraphServesEveryDepth) {
   }
 }
 
+// The same of a step of many rows, which moves on by its own length and more.
+TEST_P(CudaAttn, AGraphOfManyRowsServesEveryDepth) {
+  std::vector<Row> rows = joined(rows_of(0, 1860, 1900), rows_of(1, 500, 513));
+  rows.resize(64, Row{-1, 0});
+  const Problem p({7, 2, 64}, GetParam(), rows, {.n_ctx = 2048});
+  const OnDevice on = on_device(p);
+  use_workspace(workspace_bytes_cuda(on.s));
+  const int64_t n = int64_t{p.rows()} * p.width();
+  const DeviceArray<float> out = poisoned<float>(n), eager = poisoned<float>(n);
+  const auto launch_to = [&](const DeviceArray<float>& to) {
+    attn_cuda(ctx(), {on.s, &on.step, on.q.get(), to.get()});
+  };
+  launch_to(eager);
+  const Graph graph = capture_graph(api(), stream(), [&] { launch_to(out); });
+  for (const int first : {1860, 0, 100, 1000}) {
+    std::vector<int32_t> pos = p.pos;
+    for (int i = 0; i < 40; ++i) pos[i] = first + i;
+    api().copy_to_device(on.pos.get(), pos.data(), on.pos.size_bytes(), stream().get());
+    synchronize();
+    api().graph_launch(graph.get(), stream().get());
+    launch_to(eager);
+    EXPECT_TRUE(same_bits(download(out), download(eager))) << "from position " << first;
+  }
+}
+
+// Rows around the borders of tiles (128 queries) and of steps (128 tokens, or 64).
+TEST_P(CudaAttn, ManyRowsAroundBorders) {
+  const std::pair<int, int> ranges[] = {{0, 33},    {0, 64},    {0, 127},   {0, 128},   {0, 129},
+                                        {95, 128},  {96, 129},  {127, 160}, {128, 161}, {223, 256},
+                                        {224, 257}, {255, 290}, {500, 640}};
+  const int pages[] = {16, 64, kContiguous};
+  int i = 0;
+  for (const auto& [first, end] : ranges) {
+    for (const int group : {1 + i % 8, 8 + i % 9}) {
+      expect_good({group, 1 + i % 2, 64}, rows_of(0, first, end), {.page_tokens = pages[i % 3]});
+      ++i;
+    }
+  }
+  for (const int head_dim : {80, 96, 128, 256}) {
+    if (!has(head_dim)) continue;
+    expect_good({7, 1, head_dim}, rows_of(0, 0, 75), {.page_tokens = 16});
+    expect_good({4, 2, head_dim}, rows_of(0, 100, 165), {.page_tokens = 48});
+    expect_good({16, 1, head_dim}, rows_of(0, 480, 520), {.page_tokens = kContiguous});
+  }
+}
+
+TEST_P(CudaAttn, ManyRowsOfSeveralSequences) {
+  for (const int head_dim : {64, 128}) {
+    expect_good({7, 2, head_dim}, decode_rows(kLengths), {.n_ctx = 2048});
+    std::vector<Row> rows = joined(joined(rows_of(0, 300, 337), rows_of(1, 0, 21)),
+                                   {{700, 2}, {3, 3}, {255, 4}, {256, 5}});
+    rows = joined(joined(rows, rows_of(6, 127, 150)), rows_of(7, 0, 1));
+    expect_good({5, 2, head_dim}, rows, {.page_tokens = 16});
+    std::vector<Row> batch;  // more sequences than a word has bits
+    for (int slot = 0; slot < 70; ++slot) batch.push_back({slot * 7 % 300, slot});
+    expect_good({3, 1, head_dim}, batch, {});
+  }
+}
+
+// A prompt of many rows has the same bits whatever the chunks, as long as they are of many rows.
+TEST_P(CudaAttn, ChunksOfManyRowsHaveTheSameBits) {
+  for (const Shape shape : {Shape{7, 2, 128}, Shape{4, 1, 256}}) {
+    const int n = 520;
+    const std::vector<float> whole = run(Problem(shape, GetParam(), rows_of(0, 0, n), {}));
+    for (const int chunk : {40, 65, 130, 260}) {
+      EXPECT_TRUE(same_bits(run_in_chunks(shape, n, chunk), whole)) << "chunks of " << chunk;
+    }
+  }
+}
+
 // More rows than a launch takes.
 TEST_P(CudaAttn, ManyRows) {
   const Shape shape{2, 1, 32};
@@ -453,6 +372,15 @@ TEST_P(CudaAttn, ManyRows) {
   const std::vector<float> all =
       run(Problem(shape, GetParam(), rows_of(0, 0, n), {.n_ctx = 2048, .max_rows = n}));
   const std::vector<float> last = run(Problem(shape, GetParam(), {{n - 1, 0}}, {.n_ctx = 2048}));
+  EXPECT_TRUE(same_bits(std::span(all).last(last.size()), last));
+}
+
+TEST_P(CudaAttn, MoreRowsThanALaunchOfManyTakes) {
+  const Shape shape{2, 1, 64};
+  const int n = cuda::kAttnFlashLaunchRows + 90;
+  const Options options{.n_ctx = 4096, .max_rows = n};
+  const std::vector<float> all = run(Problem(shape, GetParam(), rows_of(0, 0, n), options));
+  const std::vector<float> last = run(Problem(shape, GetParam(), rows_of(0, n - 130, n), options));
   EXPECT_TRUE(same_bits(std::span(all).last(last.size()), last));
 }
 

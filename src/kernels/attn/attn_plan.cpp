@@ -39,6 +39,12 @@ void check_attn_cuda(const AttnArgs::Static& s) {
   }
 }
 
+bool plans_attn_flash(const AttnArgs::Static& s, int n_rows) {
+  constexpr KvFormat kFormats[] = {KvFormat::f16, KvFormat::bf16, KvFormat::q8_0};
+  return n_rows >= kAttnFlashRows && s.head_dim >= 64 &&
+         std::ranges::find(kFormats, s.kv.geometry.format) != std::end(kFormats);
+}
+
 AttnPlan plan_attn_cuda(const AttnArgs::Static& s, int n_rows, bool four_tiles_fit) {
   const int group = group_size(s);
   if (!four_tiles_fit && group > kAttnTileColumns) {

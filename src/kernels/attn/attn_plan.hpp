@@ -18,6 +18,10 @@ inline constexpr int kAttnUnitTokens = 128;
 inline constexpr int kAttnWideUnitTokens = 512;
 inline constexpr int kAttnCluster = 16;  // blocks of one tile that see each other's shared memory
 
+// From this many rows of a step on, as with products (kernels/quant): attn_flash_launch.hpp.
+inline constexpr int kAttnFlashRows = 33;
+inline constexpr int kAttnFlashLaunchRows = 2048;
+
 struct AttnPlan {
   int n_tiles;          // of 8 queries, that a block takes in one pass: 1 or 4
   int rows_per_entry;   // rows of a sequence that share a pass
@@ -26,6 +30,10 @@ struct AttnPlan {
 
 // Throws Error{unsupported} for a head dim, format or group that no kernel is built for.
 void check_attn_cuda(const AttnArgs::Static& s);
+
+// Whether there is a kernel of many rows for a step of n_rows, on a device that has its
+// instructions: of halves and q8_0, and not of head dims below 64.
+bool plans_attn_flash(const AttnArgs::Static& s, int n_rows);
 
 // Few rows are most likely of as many sequences, many rows of one. A device without room for four
 // tiles has to do with one. Throws Error{unsupported} where one does not hold a group.

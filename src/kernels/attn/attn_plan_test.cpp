@@ -60,6 +60,17 @@ TEST(AttnPlan, ColumnsOfAnEntryFitItsTiles) {
   }
 }
 
+TEST(AttnPlan, ManyRowsOfHalvesAndCodesHaveAKernel) {
+  for (const KvFormat format : {KvFormat::f16, KvFormat::bf16, KvFormat::q8_0}) {
+    EXPECT_FALSE(plans_attn_flash(shape(28, 4, 128, format), kAttnFlashRows - 1));
+    for (const int head_dim : {64, 96, 128, 256}) {
+      EXPECT_TRUE(plans_attn_flash(shape(28, 4, head_dim, format), kAttnFlashRows));
+    }
+    EXPECT_FALSE(plans_attn_flash(shape(28, 4, 32, format), 512));
+  }
+  EXPECT_FALSE(plans_attn_flash(shape(28, 4, 128, KvFormat::f32), 512));
+}
+
 TEST(AttnPlan, ScratchHoldsADecodingSequenceAndStaysBounded) {
   AttnArgs::Static s = shape(28, 4, 128);
   for (const int64_t n_ctx : {300, 32768, 1 << 20}) {
