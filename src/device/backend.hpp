@@ -15,7 +15,7 @@ class ThreadPool;
 struct CpuKernels;
 struct OpTable;
 
-inline constexpr uint32_t kBackendAbi = 2;
+inline constexpr uint32_t kBackendAbi = 3;
 
 struct Backend {
   uint32_t abi;

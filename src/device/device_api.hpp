@@ -39,11 +39,15 @@ struct DeviceApi {
   void* (*event_create)();
   void (*event_destroy)(void* event);
   void (*event_record)(void* event, void* stream);
+  void (*event_synchronize)(void* event);  // until all before its record is done; at once without
   double (*event_elapsed_us)(void* start, void* stop);
   void (*capture_begin)(void* stream);
   void* (*capture_end)(void* stream);  // an instantiated graph
   void (*graph_launch)(void* graph, void* stream);
   void (*graph_destroy)(void* graph);
+  // Kernels that this process has launched one by one: neither those that a capture recorded nor
+  // those of graphs. Null on a device that launches nothing.
+  int64_t (*kernel_launches)() = nullptr;
 };
 
 }  // namespace fathom

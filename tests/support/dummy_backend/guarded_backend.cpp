@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -107,9 +108,15 @@ void release(void* data, int64_t bytes) {
 using Work = std::vector<std::function<void()>>;
 
 struct LazyStream {
-  Work queue;
+  std::deque<std::function<void()>> queue;
+  int64_t n_submitted = 0, n_done = 0;
   Work captured;
   bool capturing = false;
+};
+
+struct LazyEvent {
+  LazyStream* stream = nullptr;
+  int64_t n_before = 0;  // work that was submitted before it
 };
 
 LazyStream& stream_of(void* stream) {
@@ -119,14 +126,40 @@ LazyStream& stream_of(void* stream) {
 
 void submit(void* stream, std::function<void()> work) {
   LazyStream& s = stream_of(stream);
-  (s.capturing ? s.captured : s.queue).push_back(std::move(work));
+  if (s.capturing) {
+    s.captured.push_back(std::move(work));
+    return;
+  }
+  s.queue.push_back(std::move(work));
+  ++s.n_submitted;
+}
+
+void run_until(LazyStream& s, int64_t n_done) {
+  FATHOM_CHECK(!s.capturing, "a stream that captures cannot be waited for");
+  const Opened opened;
+  while (s.n_done < n_done) {
+    const std::function<void()> work = std::move(s.queue.front());
+    s.queue.pop_front();
+    ++s.n_done;
+    work();
+  }
 }
 
 void synchronize(void* stream) {
   LazyStream& s = stream_of(stream);
-  FATHOM_CHECK(!s.capturing, "a stream that captures cannot be waited for");
-  const Opened opened;
-  for (const auto& work : std::exchange(s.queue, {})) work();
+  run_until(s, s.n_submitted);
+}
+
+LazyEvent& event_of(void* event) { return *static_cast<LazyEvent*>(event); }
+
+void event_record(void* event, void* stream) {
+  LazyStream& s = stream_of(stream);
+  event_of(event) = {&s, s.n_submitted};
+}
+
+void event_synchronize(void* event) {
+  const LazyEvent& e = event_of(event);
+  if (e.stream) run_until(*e.stream, e.n_before);
 }
 
 void copy_to_device(void* device, const void* host, int64_t bytes, void* stream) {
@@ -169,9 +202,10 @@ constexpr DeviceApi kDevice = {
     .stream_create = []() -> void* { return new LazyStream; },
     .stream_destroy = [](void* stream) { delete static_cast<LazyStream*>(stream); },
     .stream_synchronize = synchronize,
-    .event_create = []() -> void* { return new int; },
-    .event_destroy = [](void* event) { delete static_cast<int*>(event); },
-    .event_record = [](void*, void*) {},
+    .event_create = []() -> void* { return new LazyEvent; },
+    .event_destroy = [](void* event) { delete static_cast<LazyEvent*>(event); },
+    .event_record = event_record,
+    .event_synchronize = event_synchronize,
     .event_elapsed_us = [](void*, void*) { return 0.0; },
     .capture_begin = [](void* stream) { stream_of(stream).capturing = true; },
     .capture_end = [](void* stream) -> void* {
@@ -239,13 +273,16 @@ void kv_fill(ExecContext& ctx, const KvFillArgs& args) {
   submit(ctx.stream.handle, [ctx, args]() mutable { kv_fill_ref(ctx, args); });
 }
 
-// Draws on the host from logits of the device: copies and waits itself.
-void sample(ExecContext& ctx, const SampleArgs& args) {
+void begin_step(ExecContext& ctx, const BeginStepArgs& args) {
+  FATHOM_CHECK(page_locked().hold(args.inbox, args.s.place_bytes), "the inbox is not page-locked");
+  submit(ctx.stream.handle, [ctx, args]() mutable { begin_step_ref(ctx, args); });
+}
+
+void draw(ExecContext& ctx, const DrawArgs& args) {
   const int64_t logits_bytes = args.s.vocab_size * static_cast<int64_t>(sizeof(float));
   FATHOM_CHECK(device_memory().hold(args.logits, logits_bytes), "the logits are on the host");
-  synchronize(ctx.stream.handle);
-  const Opened opened;
-  sample_ref(ctx, args);
+  FATHOM_CHECK(page_locked().hold(args.drawn, sizeof(Drawn)), "answers are not page-locked");
+  submit(ctx.stream.handle, [ctx, args]() mutable { draw_ref(ctx, args); });
 }
 
 constexpr OpTable kOps{
@@ -256,9 +293,11 @@ constexpr OpTable kOps{
     .norm_gate_up_act = submit_op<NormGateUpActArgs, norm_gate_up_act_ref>,
     .down_proj_residual = submit_op<DownProjResidualArgs, down_proj_residual_ref>,
     .norm_head = norm_head,
-    .sample = sample,
+    .sample = nullptr,
     .kv_fill = kv_fill,
     .workspace_bytes = kCpuWorkspaces,
+    .begin_step = begin_step,
+    .draw = draw,
 };
 
 void pack_matrix(ThreadPool&, const PackedMatrix& plan, const std::byte* file, std::byte* packed) {
