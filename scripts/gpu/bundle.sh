@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=${1:?usage: scripts/gpu/bundle.sh FOLDER}
 rm -rf "${out:?}/bin" "${out:?}/lib"
 mkdir -p "$out/bin" "$out/lib"
-programs=(fathom fathom_backends_cuda_test fathom_model_cuda_test)
+programs=(fathom fathom_backends_cuda_test fathom_model_cuda_test fathom_decode_cuda_test)
 [ ! -x build/cuda/attn_cuda_bench ] || programs+=(attn_cuda_bench) # for attn.sh alone
 for program in "${programs[@]}"; do
   cp "build/cuda/$program" "$out/bin/"

@@ -91,6 +91,7 @@ constexpr Field kFields[] = {
     {"seed", "INTEGER", [](const BenchRow& r) -> Json { return r.seed; }},
     {"graph_captures", "INTEGER", [](const BenchRow& r) -> Json { return r.graph_captures; }},
     {"graph_replays", "INTEGER", [](const BenchRow& r) -> Json { return r.graph_replays; }},
+    {"kernel_launches", "INTEGER", [](const BenchRow& r) -> Json { return r.kernel_launches; }},
 };
 
 // A value as csv and sql print it: no quotes around text, booleans as 0 and 1, null as nothing.

@@ -55,6 +55,7 @@ TEST_F(Cli, BenchCountsGraphsAndComparesNoDeviceWithTheHost) {
   EXPECT_EQ(rows[0]["graph_replays"], 0) << "a prompt runs op by op";
   EXPECT_EQ(rows[1]["graph_replays"], 6);
   EXPECT_EQ(rows[1]["graph_captures"], 0) << "captured while warming up";
+  EXPECT_EQ(rows[1]["kernel_launches"], 0);
   EXPECT_TRUE(rows[1]["peak_gbps"].is_null());
   const std::vector<std::string> run{"run", model(), "-p", "a", "-n", "8", "--ignore-eos"};
   std::vector<std::string> reference = run;

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "backends/cuda/launch_count.hpp"
 #include "base/error.hpp"
 #include "kernels/common/cuda_check.cuh"
 
@@ -102,7 +103,13 @@ double event_elapsed_us(void* start, void* stop) {
   return 1000.0 * elapsed_ms;
 }
 
+void capture_begin(void* stream) {
+  check(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
+  count_launches(false);
+}
+
 void* capture_end(void* stream) {
+  count_launches(true);
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream_of(stream), &graph));
   cudaGraphExec_t executable = nullptr;
@@ -133,17 +140,16 @@ const DeviceApi& device_api() {
           [](void* event, void* stream) {
             check(cudaEventRecord(event_of(event), stream_of(stream)));
           },
+      .event_synchronize = [](void* event) { check(cudaEventSynchronize(event_of(event))); },
       .event_elapsed_us = event_elapsed_us,
-      .capture_begin =
-          [](void* stream) {
-            check(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
-          },
+      .capture_begin = capture_begin,
       .capture_end = capture_end,
       .graph_launch =
           [](void* graph, void* stream) {
             check(cudaGraphLaunch(graph_of(graph), stream_of(stream)));
           },
       .graph_destroy = [](void* graph) { ignore(cudaGraphExecDestroy(graph_of(graph))); },
+      .kernel_launches = kernel_launches,
   };
   return kApi;
 }
