@@ -82,6 +82,7 @@ struct List {
   float* weights;      // [n]
   const int32_t* ids;  // [n], null where id and place are the same
   double* sums;        // [blocks of kSampleSumBlock]
+  int32_t* kept;       // [blocks] candidates of a block that min-p keeps
   const int32_t* n;    // in the State
   FATHOM_HD int32_t id(int64_t i) const { return ids ? ids[i] : static_cast<int32_t>(i); }
 };
@@ -138,7 +139,13 @@ struct ListScratch {
   float weights[kSampleSumBlock];
 };
 
-// Block b of the list: weights and their sum.
+FATHOM_HD inline int32_t count_kept(const float* weights, int64_t n, float min_p) {
+  int32_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += weights[i] >= min_p;
+  return count;
+}
+
+// Block b of the list: weights, their sum, and how many min-p keeps.
 template <class Group>
 FATHOM_HD void weigh_block(Group g, const State& s, const float* logits, const List& list,
                            int64_t b, ListScratch& scratch) {
@@ -152,15 +159,20 @@ FATHOM_HD void weigh_block(Group g, const State& s, const float* logits, const L
   }
   g.sync();
   if (g.rank() == 0) list.sums[b] = sum_in_order(scratch.weights, n);
+  if (g.rank() == g.size() - 1) {  // beside the sum, in another warp
+    list.kept[b] = count_kept(scratch.weights, n, s.request.min_p);
+  }
 }
 
-// The sums of a whole list whose weights are there, by one block of threads.
+// Sums, and what min-p keeps, of a whole list whose weights are there, by one block of threads.
 template <class Group>
-FATHOM_HD void sum_list(Group g, const List& list) {
+FATHOM_HD void sum_list(Group g, const List& list, float min_p) {
   const int64_t n = *list.n;
   for (int64_t b = g.rank(); b < sum_blocks(n); b += g.size()) {
-    const int64_t begin = b * kSampleSumBlock;
-    list.sums[b] = sum_in_order(list.weights + begin, smaller(n - begin, kSampleSumBlock));
+    const float* weights = list.weights + b * kSampleSumBlock;
+    const int64_t n_block = smaller(n - b * kSampleSumBlock, kSampleSumBlock);
+    list.sums[b] = sum_in_order(weights, n_block);
+    list.kept[b] = min_p > 0 ? count_kept(weights, n_block, min_p) : 0;
   }
   g.sync();
 }
@@ -173,29 +185,33 @@ FATHOM_HD void weigh_list(Group g, const State& s, const float* logits, const Li
     list.weights[i] = candidate_weight(logits[list.id(i)], s.best(), s.request.temperature);
   }
   g.sync();
-  sum_list(g, list);
+  sum_list(g, list, s.request.min_p);
 }
 
-// Moves what min-p keeps of `from` to `to`, in order, and counts it. Each thread has a run of it.
+// Moves what min-p keeps of `from`, whose blocks are counted, to another list, in order. Each
+// thread has a run of blocks and looks into those that keep any: mostly few.
 template <class Group>
 FATHOM_HD void compact_list(Group g, State& s, const List& from, float* to_weights, int32_t* to_ids,
                             int32_t* counts) {
   const float min_p = s.request.min_p;
-  const int64_t n = *from.n, chunk = (n + g.size() - 1) / g.size();
-  const int64_t begin = smaller(g.rank() * chunk, n), end = smaller(begin + chunk, n);
+  const int64_t n = *from.n, n_blocks = sum_blocks(n), chunk = (n_blocks + g.size() - 1) / g.size();
+  const int64_t begin = smaller(g.rank() * chunk, n_blocks), end = smaller(begin + chunk, n_blocks);
   int32_t own = 0;
-  for (int64_t i = begin; i < end; ++i) own += from.weights[i] >= min_p;
+  for (int64_t b = begin; b < end; ++b) own += from.kept[b];
   counts[g.rank()] = own;
   g.sync();
   if (begin < end) {
     int32_t at = 0;
     for (int i = 0; i < g.rank(); ++i) at += counts[i];
-    for (int64_t i = begin; i < end; ++i) {
-      if (!(from.weights[i] >= min_p)) continue;
-      to_weights[at] = from.weights[i];
-      to_ids[at++] = from.id(i);
+    for (int64_t b = begin; b < end; ++b) {
+      const int32_t block_end = at + from.kept[b];
+      for (int64_t i = b * kSampleSumBlock; at < block_end; ++i) {
+        if (!(from.weights[i] >= min_p)) continue;
+        to_weights[at] = from.weights[i];
+        to_ids[at++] = from.id(i);
+      }
     }
-    if (end == n) s.n_kept = at;
+    if (end == n_blocks) s.n_kept = at;
   }
   g.sync();
 }
@@ -514,7 +530,7 @@ FATHOM_HD void draw_from_best(Group g, State& s, const float* logits, int n_gath
     scratch.n = n;
   }
   sum_blocks_of(g, weights, n, scratch);  // waits for all
-  draw_token(g, s, {weights, ids, scratch.sums, &scratch.n}, scratch.prefix, scratch.draw);
+  draw_token(g, s, {weights, ids, scratch.sums, nullptr, &scratch.n}, scratch.prefix, scratch.draw);
 }
 
 // --- The end of a draw, by one block -------------------------------------------------------------
@@ -567,13 +583,14 @@ FATHOM_HD void finish_draw(Group g, const Memory& m, const float* logits, int n_
                 sum_blocks(of_all ? r.vocab_size : r.top_k), scratch.draw);
       g.sync();
       list.n = &s.n_cut;
+      sum_list(g, list, r.min_p);
     }
   }
   if (r.min_p > 0) {
     compact_list(g, s, list, m.kept_weights, m.kept_ids, scratch.counts);
     list = m.kept;
+    sum_list(g, list, 0);
   }
-  if (r.min_p > 0 || r.cuts_p()) sum_list(g, list);
   draw_token(g, s, list, m.prefix, scratch.draw);
 }
 

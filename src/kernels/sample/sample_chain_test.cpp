@@ -51,12 +51,14 @@ class HostLaunches {
     kept_weights_.assign(n_, NAN);
     ids_.assign(n_, -1);
     kept_ids_.assign(n_, -1);
+    kept_counts_.assign(n_blocks_, -1);
     for (std::vector<double>* sums : {&id_sums_, &sorted_sums_, &kept_sums_, &prefix_}) {
       sums->assign(n_blocks_, NAN);
     }
-    memory.by_id = {weights_.data(), nullptr, id_sums_.data(), &state.n_list};
-    memory.sorted = {weights_.data(), nullptr, sorted_sums_.data(), &state.n_list};
-    memory.kept = {kept_weights_.data(), kept_ids_.data(), kept_sums_.data(), &state.n_kept};
+    int32_t* const kept = kept_counts_.data();
+    memory.by_id = {weights_.data(), nullptr, id_sums_.data(), kept, &state.n_list};
+    memory.sorted = {weights_.data(), nullptr, sorted_sums_.data(), kept, &state.n_list};
+    memory.kept = {kept_weights_.data(), kept_ids_.data(), kept_sums_.data(), kept, &state.n_kept};
     memory.kept_weights = kept_weights_.data();
     memory.kept_ids = kept_ids_.data();
     memory.prefix = prefix_.data();
@@ -141,7 +143,7 @@ class HostLaunches {
   const float* logits_;
   size_t n_, n_blocks_;
   std::vector<float> weights_, kept_weights_;
-  std::vector<int32_t> ids_, kept_ids_;
+  std::vector<int32_t> ids_, kept_ids_, kept_counts_;
   std::vector<double> id_sums_, sorted_sums_, kept_sums_, prefix_;
   ListScratch list_scratch_;
   DigitScratch digit_scratch_;

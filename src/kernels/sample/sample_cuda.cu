@@ -48,9 +48,10 @@ Memory carve(Carver& carver, int64_t n) {
   m.prefix = carver.take<double>(n_blocks);
   m.digit_counts = carver.take<uint32_t>(2 * kDigits);
   m.gathered = carver.take<uint64_t>(kCapacity);
-  m.by_id = {weights, nullptr, carver.take<double>(n_blocks), &m.state->n_list};
-  m.sorted = {weights, nullptr, carver.take<double>(n_blocks), &m.state->n_list};
-  m.kept = {m.kept_weights, m.kept_ids, carver.take<double>(n_blocks), &m.state->n_kept};
+  int32_t* kept = carver.take<int32_t>(n_blocks);
+  m.by_id = {weights, nullptr, carver.take<double>(n_blocks), kept, &m.state->n_list};
+  m.sorted = {weights, nullptr, carver.take<double>(n_blocks), kept, &m.state->n_list};
+  m.kept = {m.kept_weights, m.kept_ids, carver.take<double>(n_blocks), kept, &m.state->n_kept};
   m.adjusted = carver.take<float>(n);
   for (uint32_t*& keys : m.keys) keys = carver.take<uint32_t>(n);
   for (int32_t*& ids : m.ids) ids = carver.take<int32_t>(n);

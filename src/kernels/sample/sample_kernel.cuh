@@ -43,7 +43,7 @@ struct DrawParams {
   }
   __device__ static List moved(const List& list, int64_t bytes) {
     return {moved(list.weights, bytes), list.ids ? moved(list.ids, bytes) : nullptr,
-            moved(list.sums, bytes), moved(list.n, bytes)};
+            moved(list.sums, bytes), moved(list.kept, bytes), moved(list.n, bytes)};
   }
   __device__ Memory memory(int64_t row) const {
     const int64_t by = row * row_bytes;
