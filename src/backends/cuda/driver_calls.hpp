@@ -32,13 +32,14 @@ struct GraphTimes {
   double span_ns = 0;  // from the first graph's begin to the last one's end
 };
 
+// REQUIRES: made before the graphs that it is to see, and no DriverCallCounter beside it.
 class GraphTrace {
  public:
   GraphTrace();
   ~GraphTrace();
   GraphTrace(const GraphTrace&) = delete;
   GraphTrace& operator=(const GraphTrace&) = delete;
-  GraphTimes times();  // of the graphs so far; the device has done them
+  GraphTimes take();  // of the graphs since the last time; the device has done them
 };
 
 }  // namespace fathom::cuda

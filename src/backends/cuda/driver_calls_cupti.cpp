@@ -88,7 +88,7 @@ GraphTrace::GraphTrace() {
 
 GraphTrace::~GraphTrace() { cuptiActivityDisable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE); }
 
-GraphTimes GraphTrace::times() {
+GraphTimes GraphTrace::take() {
   check_cupti(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
   const std::lock_guard lock(spans_mutex);
   GraphTimes out;
@@ -97,6 +97,7 @@ GraphTimes GraphTrace::times() {
   for (const auto& [begin, end] : spans) out.busy_ns += static_cast<double>(end - begin);
   out.n_graphs = static_cast<int64_t>(spans.size());
   out.span_ns = static_cast<double>(spans.back().second - spans.front().first);
+  spans.clear();
   return out;
 }
 
@@ -112,7 +113,7 @@ DriverCallCounter::~DriverCallCounter() = default;
 DriverCalls DriverCallCounter::take() { return {}; }
 GraphTrace::GraphTrace() { fail(ErrorCode::unavailable, "built without CUPTI"); }
 GraphTrace::~GraphTrace() = default;
-GraphTimes GraphTrace::times() { return {}; }
+GraphTimes GraphTrace::take() { return {}; }
 
 }  // namespace fathom::cuda
 
