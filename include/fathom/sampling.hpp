@@ -9,6 +9,7 @@ namespace fathom {
 struct LogitBias {
   int32_t token;
   float bias;  // added to the logit; -inf forbids the token
+  bool operator==(const LogitBias&) const = default;
 };
 
 struct SamplerParams {
@@ -19,6 +20,7 @@ struct SamplerParams {
   float repeat_penalty = 1.0f;  // > 0; positive logits are divided, others multiplied
   int32_t repeat_last_n = 64;   // tokens looked back at; 0 = none, -1 = all
   uint64_t seed = 0;
+  bool operator==(const SamplerParams&) const = default;
 };
 
 }  // namespace fathom

@@ -63,10 +63,12 @@ struct MemoryPlan {
 };
 
 // How decode steps reached the device since the model was opened: a backend with graphs captures
-// one per batch bucket, with logits and without, and replays it at any depth. 0 on other backends.
+// one per batch bucket, without logits, with them and with tokens drawn from them, and replays it
+// at any depth and with any parameters of sampling. 0 on other backends.
 struct StepCounters {
   int64_t graph_captures = 0;
   int64_t graph_replays = 0;
+  int64_t kernel_launches = 0;  // one by one, of the whole process: a replayed step adds none
 };
 
 struct TokenizeOptions {

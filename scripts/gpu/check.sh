@@ -23,6 +23,7 @@ run() { # name, command...
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader | tee "$out/gpu.txt"
 run kernels timeout 200 "$bundle/bin/fathom_backends_cuda_test"
 run models timeout 200 "$bundle/bin/fathom_model_cuda_test"
+run decode timeout 200 "$bundle/bin/fathom_decode_cuda_test"
 if [ "${3:-}" != quick ]; then
   # The sanitizers slow kernels by two orders of magnitude: the small cases of every op.
   small='Sanitized/*:SampleCuda.Sanitized*:*CudaMatmul.NonFinite*:Cases/*PaddedRows*:Formats/CudaAttn.EveryHeadDim/*'

@@ -72,7 +72,9 @@ Cost Model::step_cost(int64_t n_past, int64_t n_rows) const {
 
 StepCounters Model::step_counters() const {
   const engine::StepRunner& runner = impl_->engine->runner();
-  return {.graph_captures = runner.captures(), .graph_replays = runner.replays()};
+  return {.graph_captures = runner.captures(),
+          .graph_replays = runner.replays(),
+          .kernel_launches = runner.kernel_launches()};
 }
 
 void Model::set_op_scope_sink(OpScopeSink* sink) { impl_->engine->runner().set_sink(sink); }

@@ -218,7 +218,8 @@ class TestArm {
     hashes_.push_back(hash_of(sequences_));
     const StepCounters after = model_.step_counters();
     counters_ = {.graph_captures = after.graph_captures - before.graph_captures,
-                 .graph_replays = after.graph_replays - before.graph_replays};
+                 .graph_replays = after.graph_replays - before.graph_replays,
+                 .kernel_launches = after.kernel_launches - before.kernel_launches};
     return static_cast<double>(ns);
   }
 
@@ -298,6 +299,7 @@ report::BenchRow row_of(const Model& model, const Configuration& configuration,
   row.seed = flags.seed;
   row.graph_captures = arm.counters().graph_captures;
   row.graph_replays = arm.counters().graph_replays;
+  row.kernel_launches = arm.counters().kernel_launches;
   return row;
 }
 

@@ -39,6 +39,7 @@ struct DeviceApi {
   void* (*event_create)();
   void (*event_destroy)(void* event);
   void (*event_record)(void* event, void* stream);
+  void (*event_synchronize)(void* event);  // until all before its record is done; at once without
   double (*event_elapsed_us)(void* start, void* stop);
   void (*capture_begin)(void* stream);
   void* (*capture_end)(void* stream);  // an instantiated graph
@@ -48,6 +49,9 @@ struct DeviceApi {
   // sum of their 8-byte words to *sum: the ceiling that rates are set against. Null where the
   // memory is the host's.
   void (*read_stream)(const void* data, int64_t bytes, uint64_t* sum, void* stream) = nullptr;
+  // Kernels that this process has launched one by one: neither those that a capture recorded nor
+  // those of graphs. Null on a device that launches nothing.
+  int64_t (*kernel_launches)() = nullptr;
 };
 
 }  // namespace fathom

@@ -165,6 +165,7 @@ constexpr DeviceApi kHostDevice{
     .event_destroy = [](void* event) { delete static_cast<Clock::time_point*>(event); },
     .event_record = [](void* event,
                        void*) { *static_cast<Clock::time_point*>(event) = Clock::now(); },
+    .event_synchronize = [](void*) {},
     .event_elapsed_us = elapsed_us,
     .capture_begin = [](void*) { no_graphs(); },
     .capture_end = [](void*) -> void* { no_graphs(); },

@@ -55,7 +55,8 @@ StepLimits choose_limits(const ModelConfig& config, const OpenOptions& options) 
   const int64_t max_out =
       std::max<int64_t>(options.max_logits_rows ? options.max_logits_rows : kDefaultLogitsRows,
                         options.max_sequences);
-  return {std::min(max_rows, n_ctx * std::max(1, options.max_sequences)), max_out, n_ctx};
+  const int64_t n_slots = std::max(1, options.max_sequences);
+  return {std::min(max_rows, n_ctx * n_slots), max_out, n_ctx, n_slots};
 }
 
 Activations choose_activations(const OpenOptions& options) {
@@ -167,8 +168,8 @@ void Engine::describe(const OpenOptions& options) {
 }
 
 void Engine::run(std::span<const StepRow> rows, std::span<const int32_t> out_rows,
-                 const std::atomic<bool>* cancel) {
-  runner_->run(plan_, rows, out_rows, cache_->page_table(), cache_->max_pages(), cancel);
+                 std::span<const DrawRequest> draws, const std::atomic<bool>* cancel) {
+  runner_->run(plan_, rows, out_rows, cache_->page_table(), cache_->max_pages(), draws, cancel);
   rows_since_drop_ += static_cast<int64_t>(rows.size());
   if (rows_since_drop_ >= kRowsPerDrop && drops_pages_) {
     weights_->drop_embedding_pages();

@@ -33,10 +33,12 @@ class Engine {
 
   GqaCache& cache() { return *cache_; }
   StepRunner& runner() { return *runner_; }
+  const DeviceApi& device() const { return *backend_->device; }
+  void* stream() const { return stream_.get(); }
 
   // Submits one step over the cache; keeps the embedding's mapped pages few.
   void run(std::span<const StepRow> rows, std::span<const int32_t> out_rows,
-           const std::atomic<bool>* cancel = nullptr);
+           std::span<const DrawRequest> draws = {}, const std::atomic<bool>* cancel = nullptr);
 
   void fill_cache(int slot, int64_t begin, int64_t end, uint64_t seed);
 

@@ -83,14 +83,15 @@ GenerateResult generate(Sequence& sequence, std::span<const int32_t> prompt,
   TextStream stream(tokenizer, options, result.text);
 
   sequence.prefill(prompt, LogitsMode::last, {}, options.cancel, options.on_prefill);
-  if (sequence.logits().empty()) {
+  if (!sequence.has_logits()) {
     fail(ErrorCode::usage, "nothing to continue: the prompt has no tokens");
   }
   result.reason = StopReason::max_tokens;
+  DecodeLoop decode(sequence, options.sampler, options.logit_bias, limit - 1);
   DecodeTime decode_time(sequence.stats());
   while (static_cast<int64_t>(result.tokens.size()) < limit) {
     stop_if_cancelled(options.cancel);
-    const int32_t token = sequence.sample(options.sampler, options.logit_bias);
+    const int32_t token = decode.next();
     if (result.tokens.empty()) {
       sequence.stats().first_token_s = seconds_since(start);
     }
@@ -111,7 +112,6 @@ GenerateResult generate(Sequence& sequence, std::span<const int32_t> prompt,
       result.reason = StopReason::context_full;
       break;
     }
-    sequence.step(token);
   }
   if (!stream.flush()) result.reason = StopReason::callback;
   return result;

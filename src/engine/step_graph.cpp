@@ -29,10 +29,9 @@ int64_t StepGraph::bucket(int64_t n_rows, int64_t max_rows) {
 }
 
 void StepGraph::run(const StepContext& step) {
-  stop_if_cancelled(step.cancel);
   void* const stream = step.exec.stream.handle;
   const auto found = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& known) {
-    return same(known.state, step.state);
+    return known.draws == (step.draw != nullptr) && same(known.state, step.state);
   });
   if (found != captured_.end()) {
     step.device.graph_launch(found->graph.get(), stream);
@@ -42,8 +41,8 @@ void StepGraph::run(const StepContext& step) {
   decode_step(step);
   StepContext recorded = step;
   recorded.cancel = nullptr;
-  captured_.push_back(
-      {step.state, capture_graph(step.device, stream, [&] { decode_step(recorded); })});
+  captured_.push_back({step.state, step.draw != nullptr,
+                       capture_graph(step.device, stream, [&] { decode_step(recorded); })});
 }
 
 }  // namespace fathom::engine

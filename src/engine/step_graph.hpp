@@ -19,7 +19,8 @@ class StepGraph {
   static int64_t bucket(int64_t n_rows, int64_t max_rows);
 
   // Runs hop 6 of the tour, decode_step, for a state padded to its bucket. Baked into a graph are
-  // the plan, which is always the same, and what StepState holds: its counts and its pointers.
+  // the plan, which is always the same, what StepState holds (its counts and its pointers), and
+  // whether tokens are drawn; how they are drawn is not.
   void run(const StepContext& step);
 
   int64_t n_captures() const { return static_cast<int64_t>(captured_.size()); }
@@ -28,6 +29,7 @@ class StepGraph {
  private:
   struct Captured {
     StepState state;
+    bool draws;
     Graph graph;
   };
   std::vector<Captured> captured_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/attn/attn.hpp"
+#include "kernels/begin_step/begin_step.hpp"
 #include "kernels/down_proj_residual/down_proj_residual.hpp"
 #include "kernels/embed/embed.hpp"
 #include "kernels/kv_fill/kv_fill.hpp"
@@ -11,6 +12,7 @@
 #include "kernels/norm_head/norm_head.hpp"
 #include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"
 #include "kernels/out_proj_residual/out_proj_residual.hpp"
+#include "kernels/sample/draw.hpp"
 #include "kernels/sample/sample.hpp"
 
 namespace fathom {
@@ -24,6 +26,7 @@ struct OpWorkspaces {
   int64_t (*down_proj_residual)(const DownProjResidualArgs::Static&);
   int64_t (*norm_head)(const NormHeadArgs::Static&);
   int64_t (*sample)(const SampleArgs::Static&);
+  int64_t (*draw)(const DrawArgs::Static&) = nullptr;
 };
 
 struct OpTable {
@@ -34,9 +37,12 @@ struct OpTable {
   void (*norm_gate_up_act)(ExecContext&, const NormGateUpActArgs&);
   void (*down_proj_residual)(ExecContext&, const DownProjResidualArgs&);
   void (*norm_head)(ExecContext&, const NormHeadArgs&);
-  void (*sample)(ExecContext&, const SampleArgs&);
+  void (*sample)(ExecContext&, const SampleArgs&);   // null where there is draw
   void (*kv_fill)(ExecContext&, const KvFillArgs&);  // for measurements, not of a step
   OpWorkspaces workspace_bytes;
+  // The ends of a step on a device with memory of its own; null on others.
+  void (*begin_step)(ExecContext&, const BeginStepArgs&) = nullptr;
+  void (*draw)(ExecContext&, const DrawArgs&) = nullptr;
   // How a feed-forward block's two ops hand over h; null: as floats.
   HiddenForm (*hidden_form)(const NormGateUpActArgs::Static&,
                             const DownProjResidualArgs::Static&) = nullptr;

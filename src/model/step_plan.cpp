@@ -66,6 +66,7 @@ StepPlan plan_step(const ModelConfig& c, const Weights& weights, const StepLimit
                .head = weights.output,
                .max_out = limits.max_out};
   plan.sample = {c.vocab_size};
+  plan.draw = {c.vocab_size, limits.n_ctx, limits.max_draws()};
   return plan;
 }
 
@@ -77,6 +78,7 @@ int64_t workspace_bytes(const StepPlan& plan, const OpTable& ops) {
   const OpWorkspaces& w = ops.workspace_bytes;
   need(w.norm_head, plan.head);
   need(w.sample, plan.sample);
+  need(w.draw, plan.draw);
   for (const LayerPlan& layer : plan.layers) {
     need(w.norm_qkv_rope_append, layer.qkv);
     need(w.attn, layer.attn);

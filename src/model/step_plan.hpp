@@ -27,12 +27,16 @@ struct StepPlan {
   std::vector<LayerPlan> layers;
   NormHeadArgs::Static head;
   SampleArgs::Static sample;
+  DrawArgs::Static draw;
 };
 
 struct StepLimits {
   int64_t max_rows;  // rows of one step
   int64_t max_out;   // rows of logits of one step
   int64_t n_ctx;     // tokens of a sequence
+  int64_t n_slots;   // sequences
+  // Rows of one step that a token is drawn from: a sequence has one.
+  int64_t max_draws() const { return max_out < n_slots ? max_out : n_slots; }
 };
 
 // The weights need only be bound; their data pointers are filled by load(), after which the plan
@@ -62,6 +66,8 @@ struct StepContext {
   const StepBuffers& buffers;
   const StepState& state;
   const StepShape& shape;
+  const BeginStepArgs* begin = nullptr;  // null where the host wrote the state itself
+  const DrawArgs* draw = nullptr;        // null where no token is drawn
   const std::atomic<bool>* cancel = nullptr;
 };
 

@@ -91,6 +91,7 @@ constexpr Field kFields[] = {
     {"seed", "INTEGER", [](const BenchRow& r) -> Json { return r.seed; }},
     {"graph_captures", "INTEGER", [](const BenchRow& r) -> Json { return r.graph_captures; }},
     {"graph_replays", "INTEGER", [](const BenchRow& r) -> Json { return r.graph_replays; }},
+    {"kernel_launches", "INTEGER", [](const BenchRow& r) -> Json { return r.kernel_launches; }},
     {"n_seqs", "INTEGER", [](const BenchRow& r) -> Json { return r.n_seqs; }},
     {"median_seq_ts", "REAL",
      [](const BenchRow& r) -> Json {

@@ -32,7 +32,7 @@ struct BenchRow {
   std::string logits_hash;   // of the test's last logits; empty when repetitions disagree
   double cpu_mhz = 0;        // 0 = not readable
   uint64_t seed = 0;
-  int64_t graph_captures = 0, graph_replays = 0;  // of the last repetition
+  int64_t graph_captures = 0, graph_replays = 0, kernel_launches = 0;  // of the last repetition
 
   std::string test_name() const;           // "pp512", "tg128 @ d4096", "tg128 x8 @ d2048"
   std::vector<double> samples_ts() const;  // of all sequences together

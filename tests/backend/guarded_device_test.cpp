@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -213,12 +214,143 @@ TEST_P(GuardedDevice, ASampledTextEqualsTheReference) {
   EXPECT_EQ(text(open_guarded()), text(open_reference()));
 }
 
+GenerateOptions drawing(const SamplerParams& params, int64_t n_tokens) {
+  GenerateOptions out;
+  out.max_tokens = n_tokens;
+  out.ignore_end_of_generation = true;
+  out.sampler = params;
+  return out;
+}
+
+const SamplerParams kSamplers[] = {
+    {},
+    {.temperature = 0.9f, .seed = 3},
+    {.temperature = 1.1f, .top_k = 20, .top_p = 0.9f, .repeat_penalty = 1.2f, .seed = 4},
+    {.temperature = 2.0f, .min_p = 0.02f, .repeat_penalty = 0.8f, .repeat_last_n = -1}};
+
+TEST_P(GuardedDevice, ATokenIsOneReplayHoweverItIsDrawn) {
+  const auto engine = open_guarded(), reference = open_reference();
+  constexpr int64_t kGenerated = 12;
+  int64_t n_steps = 0;
+  for (const SamplerParams& params : kSamplers) {
+    for (const bool biased : {false, true}) {
+      GenerateOptions options = drawing(params, kGenerated);
+      if (biased) options.logit_bias = {{7, 2.0f}, {3, -1.0f}, {7, 1.5f}};
+      const auto tokens = [&](const std::shared_ptr<Engine>& on) {
+        Sequence sequence(on);
+        return engine::generate(sequence, teacher_tokens(9, kVocab), options).tokens;
+      };
+      EXPECT_EQ(tokens(engine), tokens(reference));
+      n_steps += kGenerated - 1;  // the first token is the prompt's
+      EXPECT_EQ(engine->runner().captures(), has_graphs() ? 1 : 0);
+      EXPECT_EQ(engine->runner().replays(), has_graphs() ? n_steps - 1 : 0);
+    }
+  }
+}
+
+// A step was under way when the text ended; what it left behind is nobody's.
+TEST_P(GuardedDevice, ATextThatEndedGoesOn) {
+  const auto run = [](const std::shared_ptr<Engine>& engine) {
+    Sequence sequence(engine);
+    GenerateOptions options = drawing(kSamplers[2], 40);
+    int n_left = 3;
+    options.on_text = [&](std::string_view) { return --n_left > 0; };
+    std::vector<std::vector<int32_t>> out;
+    std::vector<int32_t> prompt = teacher_tokens(9, kVocab);
+    for (int part = 0; part < 3; ++part) {
+      n_left = 3 + part;
+      GenerateResult result = engine::generate(sequence, prompt, options);
+      EXPECT_EQ(result.reason, StopReason::callback);
+      EXPECT_EQ(engine->cache().length(0), sequence.size());
+      prompt = {result.tokens.back()};
+      out.push_back(std::move(result.tokens));
+    }
+    out.push_back(engine::generate(sequence, prompt, drawing(kSamplers[1], 1000)).tokens);
+    EXPECT_EQ(sequence.remaining(), 0) << "until the context is full";
+    return std::pair(out, sequence.stats().logits_hash);
+  };
+  EXPECT_EQ(run(open_guarded()), run(open_reference()));
+}
+
+// More steps of others than may be under way, between two tokens of a text.
+TEST_P(GuardedDevice, OtherSequencesMayStepWhileATextIsMade) {
+  const auto run = [](const std::shared_ptr<Engine>& engine) {
+    Sequence sequence(engine), other(engine);
+    GenerateOptions options = drawing(kSamplers[1], 20);
+    options.on_text = [&](std::string_view) {
+      for (int i = 0; i < 5; ++i) other.step(i);
+      return true;
+    };
+    return engine::generate(sequence, teacher_tokens(9, kVocab), options).tokens;
+  };
+  EXPECT_EQ(run(open_guarded(2)), run(open_reference(2)));
+}
+
+// Each sequence of a batch draws as it was last asked to; they join, leave and change their minds.
+TEST_P(GuardedDevice, BatchesDrawTheReferencesTokens) {
+  const auto run = [](const std::shared_ptr<Engine>& engine) {
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    std::vector<int32_t> out;
+    for (int i = 0; i < 5; ++i) {
+      sequences.push_back(std::make_unique<Sequence>(engine));
+      sequences.back()->prefill(teacher_tokens(3 + i, kVocab), LogitsMode::last);
+      out.push_back(sequences.back()->sample(kSamplers[i % 4], {}));
+    }
+    std::vector<int32_t> next(out);
+    for (int step = 0; step < 12; ++step) {
+      std::vector<DecodeBatch::Entry> batch;
+      for (size_t i = 0; i < 5; ++i) {
+        if (step % 3 == 0 || i != static_cast<size_t>(step) % 5) {
+          batch.push_back({sequences[i].get(), next[i]});
+        }
+      }
+      DecodeBatch::step(*engine, batch, LogitsMode::last);
+      for (size_t i = 0; i < 5; ++i) {
+        if (!sequences[i]->has_logits()) continue;
+        const SamplerParams& params = kSamplers[(i + (step > 7 && i == 2)) % 4];
+        next[i] = sequences[i]->sample(params, {});
+        out.push_back(next[i]);
+      }
+    }
+    for (const auto& sequence : sequences) out.push_back(sequence->stats().logits_hash & 0xffff);
+    return out;
+  };
+  const auto engine = open_guarded(5);
+  EXPECT_EQ(run(engine), run(open_reference(5)));
+  EXPECT_LE(engine->runner().captures(), has_graphs() ? 2 : 0) << "buckets of four and five";
+}
+
+TEST_P(GuardedDevice, NothingToDrawIsSaidAsTheReferenceSaysIt) {
+  const auto message = [](const std::shared_ptr<Engine>& engine) -> std::string {
+    Sequence sequence(engine);
+    GenerateOptions options = drawing({}, 5);
+    for (int32_t token = 0; token < kVocab; ++token) {
+      options.logit_bias.push_back({token, -std::numeric_limits<float>::infinity()});
+    }
+    try {
+      engine::generate(sequence, teacher_tokens(4, kVocab), options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::usage);
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message(open_guarded()), message(open_reference()));
+}
+
 TEST_P(GuardedDevice, ASyntheticFillEqualsTheReference) {
   const auto filled = [](const std::shared_ptr<Engine>& engine) {
     Sequence sequence(engine);
     sequence.prefill(teacher_tokens(20, kVocab), LogitsMode::skip);
     sequence.fill_synthetic(60, 3);
-    return decode_hashes(sequence, teacher_tokens(5, kVocab));
+    std::vector<uint64_t> out = decode_hashes(sequence, teacher_tokens(5, kVocab));
+    // The penalty looks back at what the fill says the text was.
+    const SamplerParams params{.temperature = 1, .repeat_penalty = 3, .repeat_last_n = -1};
+    for (int i = 0; i < 5; ++i) {
+      out.push_back(static_cast<uint64_t>(sequence.sample(params, {})));
+      sequence.step(static_cast<int32_t>(out.back()));
+    }
+    return out;
   };
   EXPECT_EQ(filled(open_guarded()), filled(open_reference()));
 }

@@ -55,6 +55,7 @@ TEST_F(Cli, BenchCountsGraphsAndSetsADeviceAgainstItsOwnMemory) {
   EXPECT_EQ(rows[0]["graph_replays"], 0) << "a prompt runs op by op";
   EXPECT_EQ(rows[1]["graph_replays"], 6);
   EXPECT_EQ(rows[1]["graph_captures"], 0) << "captured while warming up";
+  EXPECT_EQ(rows[1]["kernel_launches"], 0);
   EXPECT_GT(rows[1]["peak_gbps"].get<double>(), 0);
   EXPECT_EQ(json["summary"]["orders"][0][0].size(), 3u) << "two tests and the ceiling";
   const Json without = document(fathom(

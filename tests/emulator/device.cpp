@@ -59,6 +59,7 @@ const DeviceApi kApi = {
     .event_destroy = [](void* event) { delete static_cast<Clock::time_point*>(event); },
     .event_record = [](void* event,
                        void*) { *static_cast<Clock::time_point*>(event) = Clock::now(); },
+    .event_synchronize = [](void*) {},
     .event_elapsed_us =
         [](void* start, void* stop) {
           return std::chrono::duration<double, std::micro>(*static_cast<Clock::time_point*>(stop) -

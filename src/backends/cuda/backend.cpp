@@ -19,11 +19,13 @@ constexpr OpTable kOps = {
     .norm_gate_up_act = norm_gate_up_act_cuda,
     .down_proj_residual = down_proj_residual_cuda,
     .norm_head = norm_head_cuda,
-    .sample = sample_cuda,
+    .sample = nullptr,
     .kv_fill = kv_fill_cuda,
     .workspace_bytes = {workspace_bytes_cuda, workspace_bytes_cuda, workspace_bytes_cuda,
-                        workspace_bytes_cuda, workspace_bytes_cuda, workspace_bytes_cuda,
-                        workspace_bytes_cuda},
+                        workspace_bytes_cuda, workspace_bytes_cuda, workspace_bytes_cuda, nullptr,
+                        workspace_bytes_draw_cuda},
+    .begin_step = begin_step_cuda,
+    .draw = draw_cuda,
     .hidden_form = hidden_form,
 };
 

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "backends/cuda/launch_count.hpp"
 #include "backends/cuda/read_stream.hpp"
 #include "base/error.hpp"
 #include "kernels/common/cuda_check.cuh"
@@ -103,7 +104,13 @@ double event_elapsed_us(void* start, void* stop) {
   return 1000.0 * elapsed_ms;
 }
 
+void capture_begin(void* stream) {
+  check(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
+  count_launches(false);
+}
+
 void* capture_end(void* stream) {
+  count_launches(true);
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream_of(stream), &graph));
   cudaGraphExec_t executable = nullptr;
@@ -134,11 +141,9 @@ const DeviceApi& device_api() {
           [](void* event, void* stream) {
             check(cudaEventRecord(event_of(event), stream_of(stream)));
           },
+      .event_synchronize = [](void* event) { check(cudaEventSynchronize(event_of(event))); },
       .event_elapsed_us = event_elapsed_us,
-      .capture_begin =
-          [](void* stream) {
-            check(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
-          },
+      .capture_begin = capture_begin,
       .capture_end = capture_end,
       .graph_launch =
           [](void* graph, void* stream) {
@@ -149,6 +154,7 @@ const DeviceApi& device_api() {
           [](const void* data, int64_t bytes, uint64_t* sum, void* stream) {
             read_stream({data, bytes, sum}, stream);
           },
+      .kernel_launches = kernel_launches,
   };
   return kApi;
 }

@@ -9,9 +9,13 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/finite.hpp"
 #include "kernels/common/cpu_kernels.hpp"
+#include "kernels/sample/draw.hpp"
+#include "kernels/sample/logits_sum.hpp"
 #include "kernels/sample/sample_math.hpp"
 #include "tensor/philox.hpp"
+#include "tensor/step_ring.hpp"
 
 namespace fathom {
 namespace {
@@ -252,6 +256,10 @@ Cost cost(const SampleArgs::Static& s, int64_t n_out) {
   return c;
 }
 
+Cost cost(const DrawArgs::Static& s, const StepShape& shape) {
+  return cost(SampleArgs::Static{s.vocab_size}, shape.n_out);
+}
+
 int64_t workspace_bytes_cpu(const SampleArgs::Static& s) {
   const int64_t per_token = 2 * sizeof(float) + sizeof(Candidate);
   const int64_t blocks = (s.vocab_size + kSumBlock - 1) / kSumBlock;
@@ -262,6 +270,43 @@ void sample_ref(ExecContext& ctx, const SampleArgs& args) { sample_with(scalar_e
 
 void sample_cpu(ExecContext& ctx, const SampleArgs& args) {
   sample_with(ctx.cpu->elementwise.exp, ctx, args);
+}
+
+void draw_ref(ExecContext& ctx, const DrawArgs& args) {
+  const int64_t vocab_size = args.s.vocab_size;
+  Drawn* const drawn = args.drawn + (*args.n_steps - 1) % kStepRing * args.s.max_draws;
+  for (int32_t row = 0; row < args.n_rows; ++row) {
+    const DrawRequest& r = args.requests[row];
+    if (!r.is_wanted) continue;
+    const float* const logits = args.logits + row * vocab_size;
+    const std::span<const float> all(logits, static_cast<size_t>(vocab_size));
+    const SamplerParams params{.temperature = r.temperature,
+                               .top_k = r.top_k,
+                               .top_p = r.top_p,
+                               .min_p = r.min_p,
+                               .repeat_penalty = r.repeat_penalty,
+                               .repeat_last_n = r.repeat_last_n,
+                               .seed = r.seed};
+    Drawn out;
+    const SampleArgs sample{{vocab_size},
+                            &params,
+                            {r.bias, static_cast<size_t>(r.n_bias)},
+                            {args.history + r.slot * args.s.n_ctx, static_cast<size_t>(r.position)},
+                            r.position,
+                            logits,
+                            &out.token};
+    Workspace workspace = ctx.workspace;
+    out.largest = largest(adjusted_logits(sample, workspace), vocab_size);
+    if (out.largest > -kInfinity && out.largest < kInfinity) {
+      sample_ref(ctx, sample);
+    } else {
+      out.status = DrawStatus::no_finite_logit;
+    }
+    out.any_not_finite = !all_finite(all);
+    out.logits_sum = logits_sum(all);
+    args.newest[r.slot] = out.status == DrawStatus::ok ? out.token : 0;
+    drawn[row] = out;
+  }
 }
 
 }  // namespace fathom

@@ -3,6 +3,7 @@
 // penalty and logit bias, then greedy (temperature 0) or temperature, top-k, top-p, min-p, and a
 // draw whose random number is Philox4x32-10 (Salmon et al., SC 2011) keyed by (seed, position).
 // Ties go to the lower token id; prefix sums run in a fixed order; exp is fathom::portable_exp.
+// On a device with memory of its own the same chain is an op of the step: draw.hpp.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +37,7 @@ std::span<const int32_t> penalty_window(const SampleArgs& args);
 void validate(std::span<const LogitBias> logit_bias, int64_t vocab_size);
 Cost cost(const SampleArgs::Static& s, int64_t n_out);
 int64_t workspace_bytes_cpu(const SampleArgs::Static& s);
-int64_t workspace_bytes_cuda(const SampleArgs::Static& s);
 void sample_ref(ExecContext& ctx, const SampleArgs& args);
 void sample_cpu(ExecContext& ctx, const SampleArgs& args);
-void sample_cuda(ExecContext& ctx, const SampleArgs& args);
 
 }  // namespace fathom

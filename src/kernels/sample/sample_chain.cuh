@@ -7,12 +7,19 @@
 // the best candidates in order: two histograms of 12 bits of the key find a bound that at least
 // the wanted number lies below, those are gathered and sorted by one block. Candidates of weight
 // zero are left out there: they change no sum and are never drawn. Where the bound leaves too many
-// (ties) or a top-p set is larger than what was gathered, everything is sorted.
+// (ties), more than kBest are wanted, or a top-p set is larger than what was gathered, that block
+// sorts everything.
+//
+// Order of the launches: adjust_tile and the largest logit; weigh_block and the first digit; the
+// second digit; the gathering, and finish_draw by the last block. All are launched whatever is
+// asked for, and return where there is nothing to do.
 #pragma once
 
 #include <cstdint>
 
 #include "fathom/sampling.hpp"
+#include "kernels/sample/draw.hpp"
+#include "kernels/sample/logits_sum.hpp"
 #include "kernels/sample/sample_math.hpp"
 #include "tensor/philox.hpp"
 
@@ -26,7 +33,7 @@ inline constexpr int kBest = 1024;      // candidates that are kept without sort
 inline constexpr int kCapacity = 2048;  // candidates that are gathered for it
 inline constexpr int kMaxThreads = 1024;
 
-enum class Status : int32_t { ok, no_finite_logit, needs_sort };
+using Status = DrawStatus;
 
 // What is asked for; does not change while a token is drawn.
 struct Request {
@@ -37,17 +44,21 @@ struct Request {
   int32_t vocab_size;
 
   FATHOM_HD bool cuts_k() const { return top_k > 0 && top_k < vocab_size; }
+  FATHOM_HD bool cuts_p() const { return top_p < 1.0f; }
   FATHOM_HD uint32_t wanted() const { return cuts_k() ? static_cast<uint32_t>(top_k) : kBest; }
+  // Whether the best candidates are looked for without sorting everything.
+  FATHOM_HD bool seeks_best() const { return (cuts_k() || cuts_p()) && wanted() <= kBest; }
 };
 
-// In device memory: the request, the answer, and what one launch leaves to the next.
+FATHOM_HD inline Request request_of(const DrawRequest& r, int32_t vocab_size) {
+  return {r.temperature, r.top_p, r.min_p, r.top_k, r.seed, r.position, vocab_size};
+}
+
+// In device memory: the request, the answer, and what one launch leaves to the next. The first
+// launch writes all of it.
 struct State {
   Request request;
-  int32_t token = -1;
-  Status status = Status::ok;
-  float best = 0;       // the largest logit
-  uint32_t n_done = 0;  // blocks of a launch that are through
-  uint64_t best_key = ~uint64_t{0};
+  Drawn drawn;
   int32_t n_list = 0;        // candidates of the list that is weighed
   int32_t n_cut = 0;         // after top-p
   int32_t n_kept = 0;        // after min-p
@@ -58,8 +69,12 @@ struct State {
   uint32_t n_selected = 0;   // of those, within the bound
   uint32_t n_gathered = 0;
 
-  // Whether a launch has anything to do.
-  FATHOM_HD bool goes_on() const { return status != Status::no_finite_logit; }
+  FATHOM_HD float best() const { return drawn.largest; }
+  FATHOM_HD bool needs_no_sort() const { return drawn.status == Status::ok; }
+  // Whether the launches after the first have anything to do.
+  FATHOM_HD bool goes_on() const {
+    return request.temperature > 0 && drawn.status != Status::no_finite_logit;
+  }
 };
 
 // Candidates in the order that sums follow.
@@ -67,6 +82,7 @@ struct List {
   float* weights;      // [n]
   const int32_t* ids;  // [n], null where id and place are the same
   double* sums;        // [blocks of kSampleSumBlock]
+  int32_t* kept;       // [blocks] candidates of a block that min-p keeps
   const int32_t* n;    // in the State
   FATHOM_HD int32_t id(int64_t i) const { return ids ? ids[i] : static_cast<int32_t>(i); }
 };
@@ -76,101 +92,128 @@ FATHOM_HD constexpr int64_t sum_blocks(int64_t n) {
 }
 FATHOM_HD constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// --- The largest logit ---------------------------------------------------------------------------
-
-FATHOM_HD inline void finish_best(State& s, const float* logits) {
-  s.token = candidate_id(s.best_key);
-  s.best = ranked_logit(logits[s.token]);
-  s.status = s.best > -INFINITY && s.best < INFINITY ? Status::ok : Status::no_finite_logit;
-  s.best_key = ~uint64_t{0};
-  s.n_gathered = 0;
-}
-
 // --- Penalty and bias ----------------------------------------------------------------------------
 
-// `out` is a copy of the logits. Entries of one token stand together, in the order in which they
-// are to be added.
+FATHOM_HD inline bool is_adjusted(const DrawRequest& r) {
+  return window_length(r) > 0 || r.n_bias > 0;
+}
+
+// `tile` holds logits [begin, begin + n); the group leaves what penalty and bias make of them.
+// `logits` is the whole row, untouched; `history` is the slot's.
 template <class Group>
-FATHOM_HD void adjust_logits(Group g, const float* logits, float repeat_penalty,
-                             const int32_t* window, int64_t n_window, const LogitBias* bias,
-                             int64_t n_bias, float* out) {
+FATHOM_HD void adjust_tile(Group g, const DrawRequest& r, const float* logits,
+                           const int32_t* history, int64_t begin, int64_t n, float* tile) {
   // From the untouched logit: a token that occurs twice is written twice and penalised once.
-  for (int64_t i = g.rank(); i < n_window; i += g.size()) {
-    out[window[i]] = penalised_logit(logits[window[i]], repeat_penalty);
+  for (int64_t i = r.position - window_length(r) + g.rank(); i < r.position; i += g.size()) {
+    const int64_t at = history[i] - begin;
+    if (at >= 0 && at < n) tile[at] = penalised_logit(logits[history[i]], r.repeat_penalty);
   }
   g.sync();
-  for (int64_t i = g.rank(); i < n_bias; i += g.size()) {
-    const int32_t token = bias[i].token;
-    if (i > 0 && bias[i - 1].token == token) continue;
-    float logit = out[token];
-    for (int64_t j = i; j < n_bias && bias[j].token == token; ++j) logit += bias[j].bias;
-    out[token] = logit;
+  for (int64_t i = g.rank(); i < r.n_bias; i += g.size()) {
+    const int32_t token = r.bias[i].token;
+    const int64_t at = token - begin;
+    if (at < 0 || at >= n || (i > 0 && r.bias[i - 1].token == token)) continue;
+    float logit = tile[at];
+    for (int64_t j = i; j < r.n_bias && r.bias[j].token == token; ++j) logit += r.bias[j].bias;
+    tile[at] = logit;
   }
+  g.sync();
+}
+
+// --- The largest logit ---------------------------------------------------------------------------
+
+// The token with the largest logit is known: writes the State, and the answer where it is that.
+FATHOM_HD inline void finish_best(State& s, const Request& request, int32_t token, float logit) {
+  s = State{};
+  s.request = request;
+  s.n_list = request.cuts_k() ? request.top_k : request.vocab_size;
+  s.drawn.token = token;
+  s.drawn.largest = ranked_logit(logit);
+  const bool finite = s.drawn.largest > -INFINITY && s.drawn.largest < INFINITY;
+  s.drawn.status = finite ? Status::ok : Status::no_finite_logit;
 }
 
 // --- Lists: weights, sums, min-p -----------------------------------------------------------------
 
 struct ListScratch {
   float weights[kSampleSumBlock];
-  int32_t counts[kMaxThreads];
 };
+
+FATHOM_HD inline int32_t count_kept(const float* weights, int64_t n, float min_p) {
+  int32_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += weights[i] >= min_p;
+  return count;
+}
 
 // Block b of the list: weights, their sum, and how many min-p keeps.
 template <class Group>
 FATHOM_HD void weigh_block(Group g, const State& s, const float* logits, const List& list,
-                           int64_t b, int32_t* kept, ListScratch& scratch) {
-  const Request& r = s.request;
+                           int64_t b, ListScratch& scratch) {
   const int64_t begin = b * kSampleSumBlock, n = smaller(*list.n - begin, kSampleSumBlock);
   if (n <= 0) return;
   for (int64_t i = g.rank(); i < n; i += g.size()) {
-    const float weight = candidate_weight(logits[list.id(begin + i)], s.best, r.temperature);
+    const float weight =
+        candidate_weight(logits[list.id(begin + i)], s.best(), s.request.temperature);
     scratch.weights[i] = weight;
     list.weights[begin + i] = weight;
   }
   g.sync();
   if (g.rank() == 0) list.sums[b] = sum_in_order(scratch.weights, n);
   if (g.rank() == g.size() - 1) {  // beside the sum, in another warp
-    int32_t count = 0;
-    for (int64_t i = 0; i < n; ++i) count += scratch.weights[i] >= r.min_p;
-    kept[b] = count;
+    list.kept[b] = count_kept(scratch.weights, n, s.request.min_p);
   }
 }
 
-// The sum of block b of a list whose weights are there.
+// Sums, and what min-p keeps, of a whole list whose weights are there, by one block of threads.
 template <class Group>
-FATHOM_HD void sum_block(Group g, const List& list, int64_t b, ListScratch& scratch) {
-  const int64_t begin = b * kSampleSumBlock, n = smaller(*list.n - begin, kSampleSumBlock);
-  if (n <= 0) return;
-  for (int64_t i = g.rank(); i < n; i += g.size()) scratch.weights[i] = list.weights[begin + i];
+FATHOM_HD void sum_list(Group g, const List& list, float min_p) {
+  const int64_t n = *list.n;
+  for (int64_t b = g.rank(); b < sum_blocks(n); b += g.size()) {
+    const float* weights = list.weights + b * kSampleSumBlock;
+    const int64_t n_block = smaller(n - b * kSampleSumBlock, kSampleSumBlock);
+    list.sums[b] = sum_in_order(weights, n_block);
+    list.kept[b] = min_p > 0 ? count_kept(weights, n_block, min_p) : 0;
+  }
   g.sync();
-  if (g.rank() == 0) list.sums[b] = sum_in_order(scratch.weights, n);
 }
 
-// Moves what min-p keeps of block b to its place in another list. `kept` counts each block as
-// weigh_block does; a block that top-p has cut is the last one and counts itself.
+// Weights and sums of a whole list likewise.
 template <class Group>
-FATHOM_HD void compact_block(Group g, State& s, const List& from, const int32_t* kept, int64_t b,
-                             float* to_weights, int32_t* to_ids, ListScratch& scratch) {
-  const float min_p = s.request.min_p;
-  const int64_t begin = b * kSampleSumBlock, n = smaller(*from.n - begin, kSampleSumBlock);
-  if (n <= 0) return;
-  int32_t own = 0;
-  for (int64_t i = g.rank(); i < b; i += g.size()) own += kept[i];
-  scratch.counts[g.rank()] = own;
-  for (int64_t i = g.rank(); i < n; i += g.size()) scratch.weights[i] = from.weights[begin + i];
-  g.sync();
-  int32_t before = 0;
-  for (int i = 0; i < g.size(); ++i) before += scratch.counts[i];
+FATHOM_HD void weigh_list(Group g, const State& s, const float* logits, const List& list) {
+  const int64_t n = *list.n;
   for (int64_t i = g.rank(); i < n; i += g.size()) {
-    int32_t at = before;
-    for (int64_t j = 0; j < i; ++j) at += scratch.weights[j] >= min_p;
-    const bool keeps = scratch.weights[i] >= min_p;
-    if (keeps) {
-      to_weights[at] = scratch.weights[i];
-      to_ids[at] = from.id(begin + i);
-    }
-    if (begin + i + 1 == *from.n) s.n_kept = at + keeps;
+    list.weights[i] = candidate_weight(logits[list.id(i)], s.best(), s.request.temperature);
   }
+  g.sync();
+  sum_list(g, list, s.request.min_p);
+}
+
+// Moves what min-p keeps of `from`, whose blocks are counted, to another list, in order. Each
+// thread has a run of blocks and looks into those that keep any: mostly few.
+template <class Group>
+FATHOM_HD void compact_list(Group g, State& s, const List& from, float* to_weights, int32_t* to_ids,
+                            int32_t* counts) {
+  const float min_p = s.request.min_p;
+  const int64_t n = *from.n, n_blocks = sum_blocks(n), chunk = (n_blocks + g.size() - 1) / g.size();
+  const int64_t begin = smaller(g.rank() * chunk, n_blocks), end = smaller(begin + chunk, n_blocks);
+  int32_t own = 0;
+  for (int64_t b = begin; b < end; ++b) own += from.kept[b];
+  counts[g.rank()] = own;
+  g.sync();
+  if (begin < end) {
+    int32_t at = 0;
+    for (int i = 0; i < g.rank(); ++i) at += counts[i];
+    for (int64_t b = begin; b < end; ++b) {
+      const int32_t block_end = at + from.kept[b];
+      for (int64_t i = b * kSampleSumBlock; at < block_end; ++i) {
+        if (!(from.weights[i] >= min_p)) continue;
+        to_weights[at] = from.weights[i];
+        to_ids[at++] = from.id(i);
+      }
+    }
+    if (end == n_blocks) s.n_kept = at;
+  }
+  g.sync();
 }
 
 // --- Sums over a list, top-p and the draw, by one block ------------------------------------------
@@ -310,8 +353,8 @@ FATHOM_HD void draw_token(Group g, State& s, const List& list, double* prefix,
   const double uniform = philox_uniform(r.seed, static_cast<uint64_t>(r.position));
   const int64_t at = find_in_order(g, list, n, prefix, uniform * total, scratch);
   if (g.rank() != 0) return;
-  s.token = list.id(at);
-  s.status = Status::ok;
+  s.drawn.token = list.id(at);
+  s.drawn.status = Status::ok;
 }
 
 // Cuts a sorted list to its top-p set; `total_sums` are of the mass that top_p is a part of.
@@ -333,7 +376,7 @@ struct DigitScratch {
 
 // Which digit of the key a pass counts; -1 = the candidate does not take part.
 FATHOM_HD inline int counted_digit(const State& s, float logit, int pass) {
-  if (!has_weight(logit, s.best, s.request.temperature)) return -1;
+  if (!has_weight(logit, s.best(), s.request.temperature)) return -1;
   const uint32_t key = logit_key(logit);
   const uint32_t first = key >> (32 - kDigitBits);
   if (pass == 0) return static_cast<int>(first);
@@ -372,11 +415,11 @@ FATHOM_HD void finish_digits(Group g, State& s, int pass, DigitScratch& scratch)
   }
   s.bound = s.first_digit << kDigitBits | static_cast<uint32_t>(digit);
   s.n_selected = s.n_below + before + scratch.counts[digit];
-  if (s.n_selected > kCapacity) s.status = Status::needs_sort;
+  if (s.n_selected > kCapacity) s.drawn.status = Status::needs_sort;
 }
 
 FATHOM_HD inline bool within_bound(const State& s, float logit) {
-  return has_weight(logit, s.best, s.request.temperature) &&
+  return has_weight(logit, s.best(), s.request.temperature) &&
          logit_key(logit) >> (32 - kBoundBits) <= s.bound;
 }
 
@@ -445,18 +488,16 @@ FATHOM_HD void sum_blocks_of(Group g, const float* weights, int n, BestScratch& 
   g.sync();
 }
 
-// Sorts what was gathered and draws; asks for a sort of everything when that is not enough.
-// `all_sums` are the sums over all candidates by id; read for top-p without top-k alone.
+// Sorts what was gathered, which lies in scratch.keys, and draws; asks for a sort of everything
+// when that is not enough. `all_sums` are the sums over all candidates by id; read for top-p
+// without top-k alone.
 template <class Group>
-FATHOM_HD void draw_from_best(Group g, State& s, const float* logits, const uint64_t* gathered,
+FATHOM_HD void draw_from_best(Group g, State& s, const float* logits, int n_gathered,
                               const double* all_sums, BestScratch& scratch) {
   const Request& r = s.request;
-  const int n_gathered = static_cast<int>(s.n_gathered);
   int n_sort = 1;
   while (n_sort < n_gathered) n_sort *= 2;
-  for (int i = g.rank(); i < n_sort; i += g.size()) {
-    scratch.keys[i] = i < n_gathered ? gathered[i] : ~uint64_t{0};
-  }
+  for (int i = n_gathered + g.rank(); i < n_sort; i += g.size()) scratch.keys[i] = ~uint64_t{0};
   g.sync();
   sort_keys(g, scratch.keys, n_sort);
 
@@ -464,7 +505,7 @@ FATHOM_HD void draw_from_best(Group g, State& s, const float* logits, const uint
   for (int i = g.rank(); i < n; i += g.size()) {
     const int32_t id = candidate_id(scratch.keys[i]);
     scratch.ids[i] = id;
-    scratch.weights[i] = candidate_weight(logits[id], s.best, r.temperature);
+    scratch.weights[i] = candidate_weight(logits[id], s.best(), r.temperature);
   }
   g.sync();
   if (r.top_p < 1.0f) {
@@ -474,7 +515,7 @@ FATHOM_HD void draw_from_best(Group g, State& s, const float* logits, const uint
                    : total_in_order(g, all_sums, sum_blocks(r.vocab_size), nullptr, scratch.draw);
     const int64_t length = top_p_length(g, scratch.weights, n, total, r.top_p, scratch.draw);
     if (length < 0 && !r.cuts_k() && s.n_weighty > static_cast<uint32_t>(n)) {
-      if (g.rank() == 0) s.status = Status::needs_sort;
+      if (g.rank() == 0) s.drawn.status = Status::needs_sort;
       return;
     }
     if (length >= 0) n = static_cast<int>(length);
@@ -489,58 +530,68 @@ FATHOM_HD void draw_from_best(Group g, State& s, const float* logits, const uint
     scratch.n = n;
   }
   sum_blocks_of(g, weights, n, scratch);  // waits for all
-  draw_token(g, s, {weights, ids, scratch.sums, &scratch.n}, scratch.prefix, scratch.draw);
+  draw_token(g, s, {weights, ids, scratch.sums, nullptr, &scratch.n}, scratch.prefix, scratch.draw);
 }
 
-// --- The order of the launches -------------------------------------------------------------------
+// --- The end of a draw, by one block -------------------------------------------------------------
 
-// Where everything lies; in device memory but for the struct itself.
+// Where everything of a row lies; in device memory but for the struct itself.
 struct Memory {
   State* state;
-  const float* logits;   // [vocab_size] adjusted
-  List by_id;            // all candidates
-  List sorted;           // the best top_k, or all; its ids are those of the sort
-  List kept;             // what min-p leaves of either
-  int32_t* kept_counts;  // [sum blocks] of the list that was weighed last
-  float* kept_weights;   // what `kept` reads
+  List by_id;           // all candidates
+  List sorted;          // the best top_k, or all; its ids are those of the sort
+  List kept;            // what min-p leaves of either
+  float* kept_weights;  // what `kept` reads
   int32_t* kept_ids;
   double* prefix;          // [sum blocks]
   uint32_t* digit_counts;  // [2][kDigits]
   uint64_t* gathered;      // [kCapacity]
+  float* adjusted;         // [vocab_size] logits after penalty and bias
+  uint32_t* keys[2];       // [vocab_size] of the sort
+  int32_t* ids[2];         // [vocab_size]
 };
 
-// `on` launches, or runs, each stage over its blocks. status() waits for what was launched.
-template <class Stages>
-void run_stages(Stages& on, const Memory& m, const Request& r) {
-  on.best();
-  if (!(r.temperature > 0)) return;
+// The block that ends a draw needs them one after the other.
+union FinishScratch {
+  BestScratch best;
+  DrawScratch draw;
+  int32_t counts[kMaxThreads];
+};
+
+// Draws from what earlier launches left: weights by id, or the best candidates, n_gathered of them
+// in scratch.best.keys. sort_all() leaves the ids of all in the order of preference and returns
+// where; it may use the scratch.
+template <class Group, class SortAll>
+FATHOM_HD void finish_draw(Group g, const Memory& m, const float* logits, int n_gathered,
+                           FinishScratch& scratch, const SortAll& sort_all) {
+  State& s = *m.state;
+  const Request& r = s.request;
+  if (r.seeks_best() && s.needs_no_sort()) {
+    draw_from_best(g, s, logits, n_gathered, m.by_id.sums, scratch.best);
+    g.sync();
+    if (s.needs_no_sort()) return;
+  }
   List list = m.by_id;
-  const bool cuts_p = r.top_p < 1.0f;
-  if (!r.cuts_k()) on.weigh(list);
-  if (r.cuts_k() || cuts_p) {
-    if (r.wanted() <= kBest) {
-      on.digits(0);
-      on.digits(1);
-      on.gather();
-      on.draw_from_best();
-      if (on.status() != Status::needs_sort) return;
-    }
+  if (r.cuts_k() || r.cuts_p()) {
     list = m.sorted;
-    list.ids = on.sort_all();
-    on.weigh(list);
-    if (cuts_p) {
+    list.ids = sort_all();
+    g.sync();
+    weigh_list(g, s, logits, list);
+    if (r.cuts_p()) {
       const bool of_all = !r.cuts_k();
-      on.cut_top_p(list, of_all ? m.by_id.sums : list.sums,
-                   sum_blocks(of_all ? r.vocab_size : r.top_k));
-      list.n = &m.state->n_cut;
+      cut_top_p(g, s, list, of_all ? m.by_id.sums : list.sums,
+                sum_blocks(of_all ? r.vocab_size : r.top_k), scratch.draw);
+      g.sync();
+      list.n = &s.n_cut;
+      sum_list(g, list, r.min_p);
     }
   }
   if (r.min_p > 0) {
-    on.compact(list);
+    compact_list(g, s, list, m.kept_weights, m.kept_ids, scratch.counts);
     list = m.kept;
+    sum_list(g, list, 0);
   }
-  if (r.min_p > 0 || cuts_p) on.sum(list);
-  on.draw(list);
+  draw_token(g, s, list, m.prefix, scratch.draw);
 }
 
 }  // namespace fathom::sample

@@ -35,19 +35,18 @@ struct HostGroup {
   void sync() const { team->barrier(); }
 };
 
-// The stages of a run, with memory that shows what nobody wrote.
-class HostStages {
+// The launches of a draw, with memory that shows what nobody wrote.
+class HostLaunches {
  public:
   // Blocks run in an order that `seed` gives.
-  HostStages(int n_threads, uint32_t seed, const std::vector<float>& logits, const Request& r)
+  HostLaunches(int n_threads, uint32_t seed, const std::vector<float>& logits, const Request& r)
       : pool_(n_threads, false),
         random_(seed),
+        request_(r),
+        logits_(logits.data()),
         n_(logits.size()),
         n_blocks_(static_cast<size_t>(sum_blocks(r.vocab_size))) {
-    state.request = r;
-    state.n_list = r.cuts_k() ? r.top_k : r.vocab_size;
     memory.state = &state;
-    memory.logits = logits.data();
     weights_.assign(n_, NAN);
     kept_weights_.assign(n_, NAN);
     ids_.assign(n_, -1);
@@ -56,94 +55,74 @@ class HostStages {
     for (std::vector<double>* sums : {&id_sums_, &sorted_sums_, &kept_sums_, &prefix_}) {
       sums->assign(n_blocks_, NAN);
     }
-    digit_counts_.assign(2 * kDigits, 0);
-    gathered_.assign(kCapacity, 0);
-    memory.by_id = {weights_.data(), nullptr, id_sums_.data(), &state.n_list};
-    memory.sorted = {weights_.data(), nullptr, sorted_sums_.data(), &state.n_list};
-    memory.kept = {kept_weights_.data(), kept_ids_.data(), kept_sums_.data(), &state.n_kept};
-    memory.kept_counts = kept_counts_.data();
+    int32_t* const kept = kept_counts_.data();
+    memory.by_id = {weights_.data(), nullptr, id_sums_.data(), kept, &state.n_list};
+    memory.sorted = {weights_.data(), nullptr, sorted_sums_.data(), kept, &state.n_list};
+    memory.kept = {kept_weights_.data(), kept_ids_.data(), kept_sums_.data(), kept, &state.n_kept};
     memory.kept_weights = kept_weights_.data();
     memory.kept_ids = kept_ids_.data();
     memory.prefix = prefix_.data();
-    memory.digit_counts = digit_counts_.data();
-    memory.gathered = gathered_.data();
   }
 
-  void best() {
-    for (size_t i = 0; i < n_; ++i) {
-      state.best_key =
-          std::min(state.best_key, candidate_key(memory.logits[i], static_cast<int32_t>(i)));
+  void run() {
+    best();
+    if (!state.goes_on()) return;
+    const Request& r = state.request;
+    if (!r.cuts_k()) {
+      each_block([&](HostGroup g, int64_t b) {
+        weigh_block(g, state, logits_, memory.by_id, b, list_scratch_);
+      });
     }
-    finish_best(state, memory.logits);
-  }
-  void weigh(const List& list) {
-    if (!state.goes_on()) return;
-    each_block([&](HostGroup g, int64_t b) {
-      weigh_block(g, state, memory.logits, list, b, memory.kept_counts, list_scratch_);
-    });
-  }
-  void sum(const List& list) {
-    each_block([&](HostGroup g, int64_t b) { sum_block(g, list, b, list_scratch_); });
-  }
-  void compact(const List& list) {
-    if (!state.goes_on()) return;
-    each_block([&](HostGroup g, int64_t b) {
-      compact_block(g, state, list, memory.kept_counts, b, memory.kept_weights, memory.kept_ids,
-                    list_scratch_);
-    });
-  }
-  void cut_top_p(const List& list, const double* total_sums, int64_t n_total_blocks) {
+    for (int pass = 0; pass < 2 && r.seeks_best(); ++pass) digits(pass);
+    if (r.seeks_best() && state.needs_no_sort()) gather();
     one_block([&](HostGroup g) {
-      fathom::sample::cut_top_p(g, state, list, total_sums, n_total_blocks, draw_scratch_);
+      finish_draw(g, memory, logits_, static_cast<int>(state.n_gathered), scratch_,
+                  [&] { return sort_all(g); });
     });
   }
-  void draw(const List& list) {
-    if (!state.goes_on()) return;
-    one_block([&](HostGroup g) { draw_token(g, state, list, memory.prefix, draw_scratch_); });
+
+  State state;
+  Memory memory{};
+  int n_gathers = 0, n_sorts = 0;
+
+ private:
+  void best() {
+    uint64_t key = ~uint64_t{0};
+    for (size_t i = 0; i < n_; ++i) {
+      key = std::min(key, candidate_key(logits_[i], static_cast<int32_t>(i)));
+    }
+    finish_best(state, request_, candidate_id(key), logits_[candidate_id(key)]);
   }
   void digits(int pass) {
-    if (state.status != Status::ok) return;
     std::fill_n(digit_scratch_.counts, kDigits, 0u);
     for (size_t i = 0; i < n_; ++i) {
-      const int digit = counted_digit(state, memory.logits[i], pass);
+      const int digit = counted_digit(state, logits_[i], pass);
       if (digit >= 0) ++digit_scratch_.counts[digit];
     }
     one_block([&](HostGroup g) { finish_digits(g, state, pass, digit_scratch_); });
   }
   void gather() {
-    if (state.status != Status::ok) return;
+    ++n_gathers;
     std::vector<int32_t> order(n_);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random_);  // as atomics would hand places out
     for (const int32_t id : order) {
-      const float logit = memory.logits[id];
-      if (within_bound(state, logit)) gathered_.at(state.n_gathered++) = candidate_key(logit, id);
+      if (!within_bound(state, logits_[id])) continue;
+      ASSERT_LT(state.n_gathered, static_cast<uint32_t>(kCapacity));
+      scratch_.best.keys[state.n_gathered++] = candidate_key(logits_[id], id);
     }
     ASSERT_EQ(state.n_gathered, state.n_selected);
   }
-  void draw_from_best() {
-    if (state.status != Status::ok) return;
-    ++n_fast;
-    one_block([&](HostGroup g) {
-      fathom::sample::draw_from_best(g, state, memory.logits, gathered_.data(), id_sums_.data(),
-                                     best_scratch_);
-    });
-  }
-  const int32_t* sort_all() {
-    ++n_sorts;
-    std::iota(ids_.begin(), ids_.end(), 0);
-    std::stable_sort(ids_.begin(), ids_.end(), [&](int32_t a, int32_t b) {
-      return logit_key(memory.logits[a]) < logit_key(memory.logits[b]);
-    });
+  const int32_t* sort_all(HostGroup g) {
+    if (g.rank() == 0) {
+      ++n_sorts;
+      std::iota(ids_.begin(), ids_.end(), 0);
+      std::stable_sort(ids_.begin(), ids_.end(), [&](int32_t a, int32_t b) {
+        return logit_key(logits_[a]) < logit_key(logits_[b]);
+      });
+    }
     return ids_.data();
   }
-  Status status() const { return state.status; }
-
-  State state;
-  Memory memory{};
-  int n_fast = 0, n_sorts = 0;
-
- private:
   template <class Fn>
   void one_block(const Fn& fn) {
     pool_.run([&](Team& team) { fn(HostGroup{&team}); });
@@ -160,16 +139,15 @@ class HostStages {
 
   ThreadPool pool_;
   std::mt19937 random_;
+  Request request_;
+  const float* logits_;
   size_t n_, n_blocks_;
   std::vector<float> weights_, kept_weights_;
   std::vector<int32_t> ids_, kept_ids_, kept_counts_;
   std::vector<double> id_sums_, sorted_sums_, kept_sums_, prefix_;
-  std::vector<uint32_t> digit_counts_;
-  std::vector<uint64_t> gathered_;
   ListScratch list_scratch_;
-  DrawScratch draw_scratch_;
   DigitScratch digit_scratch_;
-  BestScratch best_scratch_;
+  FinishScratch scratch_;
 };
 
 // The token, or -1 when there is none to draw.
@@ -188,12 +166,12 @@ int32_t by_reference(const SampleCase& p) {
   return token;
 }
 
-struct Drawn {
+struct ByChain {
   int32_t token;
-  int n_fast, n_sorts;
+  int n_gathers, n_sorts;
 };
 
-Drawn by_chain(const SampleCase& p, int n_threads, uint32_t seed) {
+ByChain by_chain(const SampleCase& p, int n_threads, uint32_t seed) {
   const Request r{p.params.temperature,
                   p.params.top_p,
                   p.params.min_p,
@@ -201,11 +179,12 @@ Drawn by_chain(const SampleCase& p, int n_threads, uint32_t seed) {
                   p.params.seed,
                   p.position,
                   static_cast<int32_t>(p.logits.size())};
-  auto stages = std::make_unique<HostStages>(n_threads, seed, p.logits, r);
-  run_stages(*stages, stages->memory, r);
-  const bool none = stages->state.status == Status::no_finite_logit;
-  EXPECT_TRUE(none || stages->state.status == Status::ok);
-  return {none ? -1 : stages->state.token, stages->n_fast, stages->n_sorts};
+  const auto launches = std::make_unique<HostLaunches>(n_threads, seed, p.logits, r);
+  launches->run();
+  const Drawn& drawn = launches->state.drawn;
+  const bool none = drawn.status == Status::no_finite_logit;
+  EXPECT_TRUE(none || drawn.status == Status::ok);
+  return {none ? -1 : drawn.token, launches->n_gathers, launches->n_sorts};
 }
 
 // Seeds of full size from the first case on; a smaller seed is no simpler case.
@@ -215,18 +194,18 @@ rc::Gen<uint32_t> case_seed() {
 
 TEST(SampleChain, DrawsTheReferencesToken) {
   constexpr uint32_t kCases = 8;  // for each of a hundred seeds
-  int n_fast = 0, n_sorts = 0;
+  int n_gathers = 0, n_sorts = 0;
   EXPECT_TRUE(rc::check([&] {
     const uint32_t seed = *case_seed();
     for (uint32_t i = 0; i < kCases; ++i) {
       const SampleCase p = random_case(seed + i);
-      const Drawn drawn = by_chain(p, 1, seed);
-      n_fast += drawn.n_fast;
+      const ByChain drawn = by_chain(p, 1, seed);
+      n_gathers += drawn.n_gathers;
       n_sorts += drawn.n_sorts;
       RC_ASSERT(drawn.token == by_reference(p));
     }
   }));
-  EXPECT_GT(n_fast, 100);
+  EXPECT_GT(n_gathers, 100);
   EXPECT_GT(n_sorts, 20) << "too few cases need the sort of all candidates";
 }
 
@@ -321,19 +300,39 @@ TEST(SampleChain, PenaltyAndBiasAreThoseOfTheReference) {
 
     std::stable_sort(bias.begin(), bias.end(),
                      [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
-    std::vector<float> out = p.logits;
     const int n_threads = *rc::gen::inRange(1, 3);
     if (n_threads > 1) {  // writing one value twice is no error on a GPU, but it is here
       std::sort(history.begin(), history.end());
       history.erase(std::unique(history.begin(), history.end()), history.end());
     }
+    const DrawRequest request{.position = static_cast<int64_t>(history.size()),
+                              .bias = bias.data(),
+                              .n_bias = static_cast<int32_t>(bias.size()),
+                              .repeat_penalty = p.params.repeat_penalty,
+                              .repeat_last_n = p.params.repeat_last_n};
     ThreadPool pool(n_threads, false);
-    pool.run([&](Team& team) {
-      adjust_logits(HostGroup{&team}, p.logits.data(), p.params.repeat_penalty, history.data(),
-                    history.size(), bias.data(), bias.size(), out.data());
-    });
+    std::vector<float> out = p.logits;
+    for (const auto& [begin, n] : {std::pair<int64_t, int64_t>{0, 7}, {7, 250}, {257, 43}}) {
+      pool.run([&, begin = begin, n = n](Team& team) {
+        adjust_tile(HostGroup{&team}, request, p.logits.data(), history.data(), begin, n,
+                    out.data() + begin);
+      });
+    }
     RC_ASSERT(out == expected);
   }));
+}
+
+TEST(SampleChain, WindowsAreThoseOfTheHost) {
+  const std::vector<int32_t> history(9, 0);
+  for (const float penalty : {1.0f, 1.1f}) {
+    for (const int32_t last_n : {-1, 0, 1, 8, 9, 10, 64}) {
+      const SamplerParams params{.repeat_penalty = penalty, .repeat_last_n = last_n};
+      const SampleArgs args{{1}, &params, {}, history, 9, nullptr, nullptr};
+      const DrawRequest request{.position = 9, .repeat_penalty = penalty, .repeat_last_n = last_n};
+      EXPECT_EQ(window_length(request), static_cast<int64_t>(penalty_window(args).size()))
+          << penalty << ", " << last_n;
+    }
+  }
 }
 
 TEST(SampleChain, KeysFollowTheOrderOfCandidates) {

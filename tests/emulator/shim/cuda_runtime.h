@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "emulator/warp.hpp"
 
@@ -34,6 +35,7 @@ inline int __syncthreads_and(int predicate) {
   __syncthreads();
   return all;
 }
+inline int __syncthreads_or(int predicate) { return !__syncthreads_and(!predicate); }
 inline void __syncwarp() { fathom::emulator::sync_warp(); }
 inline void __threadfence() {}
 
@@ -67,11 +69,44 @@ inline int __reduce_add_sync(unsigned mask, int value) {
   return value;
 }
 
+// The lanes that have the value of this one.
+inline unsigned __match_any_sync(unsigned mask, unsigned value) {
+  unsigned same = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    same |= unsigned{__shfl_sync(mask, value, lane) == value} << lane;
+  }
+  return same;
+}
+inline int __popc(unsigned x) { return std::popcount(x); }
+
 // A fiber gives way nowhere else than where it waits: what others see is whole.
-inline unsigned atomicAdd(unsigned* to, unsigned value) {
-  const unsigned before = *to;
+template <class T>
+T atomicAdd(T* to, std::type_identity_t<T> value) {
+  const T before = *to;
   *to += value;
   return before;
+}
+template <class T>
+T atomicMax(T* to, std::type_identity_t<T> value) {
+  const T before = *to;
+  if (value > before) *to = value;
+  return before;
+}
+template <class T>
+T atomicOr(T* to, std::type_identity_t<T> value) {
+  const T before = *to;
+  *to |= value;
+  return before;
+}
+template <class T>
+T atomicExch(T* to, std::type_identity_t<T> value) {
+  const T before = *to;
+  *to = value;
+  return before;
+}
+template <class T>
+T __ldcv(const T* from) {
+  return *from;
 }
 template <class T>
 T __ldcg(const T* from) {

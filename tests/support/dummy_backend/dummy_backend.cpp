@@ -76,6 +76,7 @@ constexpr DeviceApi kDevice = {
         [](void* event, void* stream) {
           static_cast<DummyEvent*>(event)->n_copies = stream_of(stream).n_copies;
         },
+    .event_synchronize = [](void*) {},
     .event_elapsed_us =
         [](void* start, void* stop) {
           return static_cast<double>(static_cast<DummyEvent*>(stop)->n_copies -

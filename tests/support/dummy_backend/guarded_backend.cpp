@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -108,9 +110,18 @@ void release(void* data, int64_t bytes) {
 using Work = std::vector<std::function<void()>>;
 
 struct LazyStream {
-  Work queue;
+  std::deque<std::function<void()>> queue;
+  int64_t n_submitted = 0, n_done = 0;
   Work captured;
   bool capturing = false;
+};
+
+using Clock = std::chrono::steady_clock;
+
+struct LazyEvent {
+  LazyStream* stream = nullptr;
+  int64_t n_work = 0;  // submitted up to it
+  std::shared_ptr<Clock::time_point> at = std::make_shared<Clock::time_point>();
 };
 
 LazyStream& stream_of(void* stream) {
@@ -120,14 +131,43 @@ LazyStream& stream_of(void* stream) {
 
 void submit(void* stream, std::function<void()> work) {
   LazyStream& s = stream_of(stream);
-  (s.capturing ? s.captured : s.queue).push_back(std::move(work));
+  if (s.capturing) {
+    s.captured.push_back(std::move(work));
+    return;
+  }
+  s.queue.push_back(std::move(work));
+  ++s.n_submitted;
+}
+
+void run_until(LazyStream& s, int64_t n_done) {
+  FATHOM_CHECK(!s.capturing, "a stream that captures cannot be waited for");
+  const Opened opened;
+  while (s.n_done < n_done) {
+    const std::function<void()> work = std::move(s.queue.front());
+    s.queue.pop_front();
+    ++s.n_done;
+    work();
+  }
 }
 
 void synchronize(void* stream) {
   LazyStream& s = stream_of(stream);
-  FATHOM_CHECK(!s.capturing, "a stream that captures cannot be waited for");
-  const Opened opened;
-  for (const auto& work : std::exchange(s.queue, {})) work();
+  run_until(s, s.n_submitted);
+}
+
+LazyEvent& event_of(void* event) { return *static_cast<LazyEvent*>(event); }
+
+void event_record(void* event, void* stream) {
+  LazyStream& s = stream_of(stream);
+  LazyEvent& e = event_of(event);
+  submit(stream, [at = e.at] { *at = Clock::now(); });
+  e.stream = &s;
+  e.n_work = s.n_submitted;
+}
+
+void event_synchronize(void* event) {
+  const LazyEvent& e = event_of(event);
+  if (e.stream) run_until(*e.stream, e.n_work);
 }
 
 void copy_to_device(void* device, const void* host, int64_t bytes, void* stream) {
@@ -148,10 +188,6 @@ void copy_to_host(void* host, const void* device, int64_t bytes, void* stream) {
   FATHOM_CHECK(page_locked().hold(host, bytes), "the engine reads through page-locked memory");
   submit(stream, [=] { std::memcpy(host, device, static_cast<size_t>(bytes)); });
 }
-
-using Clock = std::chrono::steady_clock;
-
-Clock::time_point& time_of(void* event) { return *static_cast<Clock::time_point*>(event); }
 
 void read_stream(const void* data, int64_t bytes, uint64_t* sum, void* stream) {
   FATHOM_CHECK(device_memory().hold(data, bytes) && device_memory().hold(sum, sizeof *sum),
@@ -183,15 +219,14 @@ constexpr DeviceApi kDevice = {
     .stream_create = []() -> void* { return new LazyStream; },
     .stream_destroy = [](void* stream) { delete static_cast<LazyStream*>(stream); },
     .stream_synchronize = synchronize,
-    .event_create = []() -> void* { return new Clock::time_point; },
-    .event_destroy = [](void* event) { delete static_cast<Clock::time_point*>(event); },
-    .event_record =
-        [](void* event, void* stream) {
-          submit(stream, [event] { time_of(event) = Clock::now(); });
-        },
+    .event_create = []() -> void* { return new LazyEvent; },
+    .event_destroy = [](void* event) { delete static_cast<LazyEvent*>(event); },
+    .event_record = event_record,
+    .event_synchronize = event_synchronize,
     .event_elapsed_us =
         [](void* start, void* stop) {
-          return std::chrono::duration<double, std::micro>(time_of(stop) - time_of(start)).count();
+          using Us = std::chrono::duration<double, std::micro>;
+          return Us(*event_of(stop).at - *event_of(start).at).count();
         },
     .capture_begin = [](void* stream) { stream_of(stream).capturing = true; },
     .capture_end = [](void* stream) -> void* {
@@ -260,13 +295,16 @@ void kv_fill(ExecContext& ctx, const KvFillArgs& args) {
   submit(ctx.stream.handle, [ctx, args]() mutable { kv_fill_ref(ctx, args); });
 }
 
-// Draws on the host from logits of the device: copies and waits itself.
-void sample(ExecContext& ctx, const SampleArgs& args) {
+void begin_step(ExecContext& ctx, const BeginStepArgs& args) {
+  FATHOM_CHECK(page_locked().hold(args.inbox, args.s.place_bytes), "the inbox is not page-locked");
+  submit(ctx.stream.handle, [ctx, args]() mutable { begin_step_ref(ctx, args); });
+}
+
+void draw(ExecContext& ctx, const DrawArgs& args) {
   const int64_t logits_bytes = args.s.vocab_size * static_cast<int64_t>(sizeof(float));
   FATHOM_CHECK(device_memory().hold(args.logits, logits_bytes), "the logits are on the host");
-  synchronize(ctx.stream.handle);
-  const Opened opened;
-  sample_ref(ctx, args);
+  FATHOM_CHECK(page_locked().hold(args.drawn, sizeof(Drawn)), "answers are not page-locked");
+  submit(ctx.stream.handle, [ctx, args]() mutable { draw_ref(ctx, args); });
 }
 
 constexpr OpTable kOps{
@@ -277,9 +315,11 @@ constexpr OpTable kOps{
     .norm_gate_up_act = submit_op<NormGateUpActArgs, norm_gate_up_act_ref>,
     .down_proj_residual = submit_op<DownProjResidualArgs, down_proj_residual_ref>,
     .norm_head = norm_head,
-    .sample = sample,
+    .sample = nullptr,
     .kv_fill = kv_fill,
     .workspace_bytes = kCpuWorkspaces,
+    .begin_step = begin_step,
+    .draw = draw,
 };
 
 void pack_matrix(ThreadPool&, const PackedMatrix& plan, const std::byte* file, std::byte* packed) {
