@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "tensor/kv_view.hpp"  // FATHOM_HD
+#include "tensor/hd.hpp"
 
 namespace fathom {
 

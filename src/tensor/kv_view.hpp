@@ -19,11 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define FATHOM_HD __host__ __device__
-#else
-#define FATHOM_HD
-#endif
+#include "tensor/hd.hpp"
 
 namespace fathom {
 

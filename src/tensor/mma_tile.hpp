@@ -29,7 +29,7 @@
 #include <cstdint>
 
 #include "tensor/dtype.hpp"
-#include "tensor/kv_view.hpp"  // FATHOM_HD
+#include "tensor/hd.hpp"
 
 namespace fathom::quant {
 

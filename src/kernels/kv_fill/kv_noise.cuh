@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tensor/kv_view.hpp"  // FATHOM_HD
+#include "tensor/hd.hpp"
 #include "tensor/philox.hpp"
 
 namespace fathom {

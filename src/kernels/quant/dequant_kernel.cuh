@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "tensor/half.hpp"
-#include "tensor/kv_view.hpp"  // FATHOM_HD
+#include "tensor/hd.hpp"
 #include "tensor/quant_blocks.hpp"
 
 namespace fathom::quant {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tensor/kv_view.hpp"  // FATHOM_HD
+#include "tensor/hd.hpp"
 #include "tensor/portable_math.hpp"
 
 namespace fathom {
