@@ -52,7 +52,7 @@ flavour_tsan() {
   # that take longest.
   TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1" "${prefix[@]}" \
     "${BASH_SOURCE[0]}" --ctest cpu-tsan -L threads \
-    -E 'Attn\.(GroupsOfEverySize|BitsDependOnTheTokenIndexOnly)/(f32|bf16|q8_0)'
+    -E 'Attn\.(GroupsOfEverySize|BitsDependOnTheTokenIndexOnly)/(f32|bf16|q8_0|fp8_e4m3)'
 }
 
 flavour_cuda() {

@@ -16,7 +16,7 @@
 
 namespace fathom {
 
-enum class KvType { f16, bf16, f32, q8_0 };
+enum class KvType { f16, bf16, f32, q8_0, fp8_e4m3 };
 
 // How products treat activations: int8 is the fast path; f32 dequantises the weights at load and is
 // for comparisons.

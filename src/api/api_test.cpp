@@ -97,7 +97,7 @@ TEST(Api, OptionsOutsideTheirEnumAreUsageErrors) {
     options.activations = static_cast<ActivationType>(value);
     expect_usage_error([&] { Model::open(kModel, options); }, "activations: found");
   }
-  for (const int value : {-1, 4, 99}) {
+  for (const int value : {-1, 5, 99}) {
     OpenOptions options;
     options.kv_type = static_cast<KvType>(value);
     expect_usage_error([&] { Model::open(kModel, options); }, "KV cache type: found");

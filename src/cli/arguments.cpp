@@ -57,8 +57,11 @@ struct KvTypeName {
   KvType type;
   const char* name;
 };
-constexpr KvTypeName kKvTypes[] = {
-    {KvType::f16, "f16"}, {KvType::bf16, "bf16"}, {KvType::f32, "f32"}, {KvType::q8_0, "q8_0"}};
+constexpr KvTypeName kKvTypes[] = {{KvType::f16, "f16"},
+                                   {KvType::bf16, "bf16"},
+                                   {KvType::f32, "f32"},
+                                   {KvType::q8_0, "q8_0"},
+                                   {KvType::fp8_e4m3, "fp8-e4m3"}};
 
 // What any list of ours may hold: tokens of the longest context. Sums of a few stay far from the
 // limits of int64_t.
@@ -176,7 +179,8 @@ KvType parse_kv_type(std::string_view name) {
   for (const KvTypeName& row : kKvTypes) {
     if (name == row.name) return row.type;
   }
-  fail(ErrorCode::usage, "KV cache type '{}' is not supported: use f16, bf16, f32 or q8_0", name);
+  fail(ErrorCode::usage,
+       "KV cache type '{}' is not supported: use f16, bf16, f32, q8_0 or fp8-e4m3", name);
 }
 
 const char* kv_type_name(KvType type) {

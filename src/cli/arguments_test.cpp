@@ -59,9 +59,11 @@ TEST(Arguments, WholeNumbersOf64Bits) {
 
 TEST(Arguments, KvTypesMustBeEqual) {
   EXPECT_EQ(parse_kv_types("q8_0", "q8_0"), KvType::q8_0);
+  EXPECT_EQ(parse_kv_types("fp8-e4m3", "fp8-e4m3"), KvType::fp8_e4m3);
   EXPECT_EQ(code_of([] { parse_kv_types("f16", "q8_0"); }), ErrorCode::usage);
   EXPECT_EQ(code_of([] { parse_kv_types("q4_0", "q4_0"); }), ErrorCode::usage);
   EXPECT_STREQ(kv_type_name(KvType::bf16), "bf16");
+  EXPECT_STREQ(kv_type_name(KvType::fp8_e4m3), "fp8-e4m3");
 }
 
 TEST(Arguments, LogitBias) {

@@ -514,7 +514,8 @@ RunCommand add_bench(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->type_name("HOW");
   list("-t,--threads", flags->threads, "CPU threads; 0 = the cores this process may use");
-  list("--cache-type-k", flags->types_k, "(-ctk) Types of cached keys: f16, bf16, f32, q8_0");
+  list("--cache-type-k", flags->types_k,
+       "(-ctk) Types of cached keys: f16, bf16, f32, q8_0, fp8-e4m3");
   list("--cache-type-v", flags->types_v,
        "(-ctv) Types of cached values; must be those of the keys");
   list("--ubatch-size", flags->ubatch, "(-ub) Most tokens of one prefill step");

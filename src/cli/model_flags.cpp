@@ -44,7 +44,7 @@ CLI::Option* add_seed_flag(CLI::App& app, const char* names, const char* text, u
 void add_engine_flags(CLI::App& app, ModelFlags& flags) {
   const char* group = "Engine";
   app.add_option("--cache-type-k", flags.type_k,
-                 "(-ctk) Type of cached keys: f16, bf16, f32 or q8_0")
+                 "(-ctk) Type of cached keys: f16, bf16, f32, q8_0 or fp8-e4m3")
       ->capture_default_str()
       ->type_name("TYPE")
       ->group(group);

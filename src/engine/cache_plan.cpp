@@ -13,10 +13,13 @@ namespace {
 constexpr int64_t kDefaultContext = 4096;
 
 KvFormat kv_format(KvType type) {
-  constexpr std::array kFormats{KvFormat::f16, KvFormat::bf16, KvFormat::f32, KvFormat::q8_0};
+  constexpr std::array kFormats{KvFormat::f16, KvFormat::bf16, KvFormat::f32, KvFormat::q8_0,
+                                KvFormat::fp8_e4m3};
+  static_assert(kFormats.size() == kKvFormats);
   const size_t index = static_cast<size_t>(type);
   if (index >= kFormats.size()) {
-    fail(ErrorCode::usage, "KV cache type: found {}, expected KvType f16, bf16, f32 or q8_0",
+    fail(ErrorCode::usage,
+         "KV cache type: found {}, expected KvType f16, bf16, f32, q8_0 or fp8_e4m3",
          static_cast<int>(type));
   }
   return kFormats[index];

@@ -121,7 +121,7 @@ TEST_P(Invariance, TruncateAndGoOn) {
 // The other cache formats change the logits, but prefill and decode still agree.
 TEST_P(Invariance, KvFormats) {
   const int head_dim = engine::Engine::open(path_, options_)->info().head_dim;
-  for (const KvType type : {KvType::f32, KvType::bf16, KvType::q8_0}) {
+  for (const KvType type : {KvType::f32, KvType::bf16, KvType::q8_0, KvType::fp8_e4m3}) {
     options_.kv_type = type;
     if (type == KvType::q8_0 && head_dim % 32 != 0) {
       EXPECT_THROW(engine::Engine::open(path_, options_), Error);

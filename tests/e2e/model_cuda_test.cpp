@@ -22,9 +22,10 @@ struct SynthModel {
 };
 // Few layers and a small vocabulary, since the reference runs them too.
 constexpr SynthModel kModels[] = {
-    {"smollm2-135m", "q4_1", 6, KvType::f16},  {"qwen2.5-0.5b", "q4_k_m", 4, KvType::f16},
-    {"qwen2.5-0.5b", "q8_0", 3, KvType::q8_0}, {"qwen3-8b", "q5_k_m", 1, KvType::f16},
-    {"llama-3.1-8b", "q6_k", 1, KvType::bf16}, {"smollm2-135m", "bf16", 6, KvType::f16}};
+    {"smollm2-135m", "q4_1", 6, KvType::f16},     {"qwen2.5-0.5b", "q4_k_m", 4, KvType::f16},
+    {"qwen2.5-0.5b", "q8_0", 3, KvType::q8_0},    {"qwen3-8b", "q5_k_m", 1, KvType::f16},
+    {"llama-3.1-8b", "q6_k", 1, KvType::bf16},    {"smollm2-135m", "bf16", 6, KvType::f16},
+    {"qwen2.5-0.5b", "q6_k", 3, KvType::fp8_e4m3}};
 
 std::string path_of(const SynthModel& model) {
   convert::SynthOptions options;

@@ -253,7 +253,7 @@ TEST(Sequence, ANanScaleOfAWeightIsReported) {
       };
       const EditedGguf edited(source, edit);
       for (const Target& target : targets) {
-        for (const KvType kv_type : {KvType::f16, KvType::q8_0}) {
+        for (const KvType kv_type : {KvType::f16, KvType::q8_0, KvType::fp8_e4m3}) {
           OpenOptions options = options_for(target);
           options.n_ctx = 64;
           options.kv_type = kv_type;

@@ -50,7 +50,7 @@ std::vector<int> spread(int n, int mean) {  // from half to one and a half of th
 
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0}) {
+  for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0, KvFormat::fp8_e4m3}) {
     for (const int depth : {128, 512, 1641, 4096, 8192, 16384, 32768, 131072})
       out.push_back({kQwen, format, {depth}, fmt::format("1 x {}", depth)});
     for (const int n : {8, 32}) {
@@ -284,7 +284,7 @@ class Bench {
     const std::vector<Case> all = cases();
     fmt::print("{:14} {:5} {:17} {:>9} {:>18} {:>7} {:>9} {:>6} {:>9}\n", "shape", "cache", "batch",
                "us", "spread", "TB/s", "ceiling", "share", "error");
-    for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0}) {
+    for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0, KvFormat::fp8_e4m3}) {
       for (const Shape& shape : {kQwen, kLlama}) {
         const KvGeometry geometry{format, shape.n_kv_heads, shape.head_dim, kPageTokens};
         Pool pool(geometry, 4200, api_, stream_.get());

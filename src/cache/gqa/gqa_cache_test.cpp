@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "device/host_device.hpp"
+#include "tests/support/kv_formats.hpp"
 
 namespace fathom {
 namespace {
@@ -52,8 +53,7 @@ TEST_P(GqaCacheGeometry, TilesAreDisjointAndInside) {
 
 INSTANTIATE_TEST_SUITE_P(All, GqaCacheGeometry,
                          testing::Combine(testing::Values(0, 16, 64, 256),
-                                          testing::Values(KvFormat::f32, KvFormat::f16,
-                                                          KvFormat::bf16, KvFormat::q8_0)));
+                                          testing::ValuesIn(test::all_kv_formats())));
 
 TEST(GqaCache, BytesByHand) {
   // f16, 2 heads of 64: 2*2*64*2 = 512 bytes a token; 112 tokens padded, 2 slots, 3 layers; table.
@@ -61,6 +61,7 @@ TEST(GqaCache, BytesByHand) {
   EXPECT_EQ(GqaCache::planned_bytes(small()), 512 * 112 * 2 * 3 + 2 * 4);
   EXPECT_EQ(GqaCache::planned_bytes(small(16)), 512 * 112 * 2 * 3 + 2 * 7 * 4);
   EXPECT_EQ(GqaCache::geometry(small(0, KvFormat::q8_0)).token_bytes(), 2 * 2 * (64 + 4));
+  EXPECT_EQ(GqaCache::geometry(small(0, KvFormat::fp8_e4m3)).token_bytes(), 2 * 2 * (64 + 4));
 }
 
 TEST(GqaCache, PagesComeAndGo) {
@@ -106,6 +107,9 @@ TEST(GqaCache, RefusesOddGeometry) {
   GqaCacheConfig config = small(0, KvFormat::q8_0);
   config.head_dim = 80;
   EXPECT_THROW(GqaCache::validate(config), Error);
+  config.format = KvFormat::fp8_e4m3;  // a scale for the whole head
+  GqaCache::validate(config);
+  config.format = KvFormat::q8_0;
   config.head_dim = 96;
   GqaCache::validate(config);
 }

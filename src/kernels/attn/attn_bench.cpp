@@ -136,9 +136,9 @@ int main(int argc, char** argv) {
   for (const CpuKernels* isa : available_cpu_kernels()) {
     if (std::string_view(isa->isa) == "scalar") continue;
     for (const Shape& shape : kShapes) {
-      for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0}) {
+      for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0, KvFormat::fp8_e4m3}) {
         const std::string name =
-            std::string(isa->isa) + "/" + shape.name + (format == KvFormat::f16 ? "/f16" : "/q8_0");
+            std::string(isa->isa) + "/" + shape.name + "/" + kv_format_name(format);
         benchmark::RegisterBenchmark(("decode/" + name).c_str(), [=](benchmark::State& state) {
           run(state, isa, shape, format, kTokens, measure::beyond_cache_bytes());
         })->UseRealTime();

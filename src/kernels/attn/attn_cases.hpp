@@ -80,7 +80,7 @@ struct Problem {
         page_table[static_cast<size_t>(sl) * slot_pages + page] = --next_page;
       }
     }
-    // 0xff bytes: NaN in f32, f16 and bf16, and a NaN scale in q8_0.
+    // 0xff bytes: NaN in f32, f16 and bf16, codes and scales of NaN elsewhere.
     k.assign(static_cast<size_t>(n_pages) * s.kv.geometry.page_bytes(), std::byte{0xff});
     v = k;
     s.kv.k = k.data();

@@ -22,7 +22,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 cuda::AttnVariant variant_of(KvFormat format, int head_dim, int n_tiles) {
   constexpr cuda::AttnVariant (*kByFormat[kKvFormats])(int, int) = {
       cuda::attn_variant_f32, cuda::attn_variant_f16, cuda::attn_variant_bf16,
-      cuda::attn_variant_q8_0};
+      cuda::attn_variant_q8_0, cuda::attn_variant_fp8_e4m3};
   const cuda::AttnVariant out = kByFormat[static_cast<int>(format)](head_dim, n_tiles);
   FATHOM_CHECK(out.kernel != nullptr, "no attention kernel for this head dim and KV format");
   return out;

@@ -17,6 +17,7 @@
 #include "kernels/attn/attn_plan.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/cuda_fixture.hpp"
+#include "tests/support/kv_formats.hpp"
 
 namespace fathom {
 namespace {
@@ -384,10 +385,8 @@ TEST_P(CudaAttn, MoreRowsThanALaunchOfManyTakes) {
   EXPECT_TRUE(same_bits(std::span(all).last(last.size()), last));
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, CudaAttn,
-                         testing::Values(KvFormat::f32, KvFormat::f16, KvFormat::bf16,
-                                         KvFormat::q8_0),
-                         [](const auto& test) { return kv_format_name(test.param); });
+INSTANTIATE_TEST_SUITE_P(Formats, CudaAttn, testing::ValuesIn(all_kv_formats()),
+                         [](const auto& param) { return kv_test_name(param.param); });
 
 }  // namespace
 }  // namespace fathom

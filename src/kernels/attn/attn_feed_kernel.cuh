@@ -162,7 +162,7 @@ class AttnFeed {
       }
     }
   }
-  // Of the thread's chunk among those from `first` on; q8_0's scales lie behind the values.
+  // Of the thread's chunk among those from `first` on; the scales of codes lie behind them.
   __device__ unsigned place(bool of_values, unsigned first) const {
     using Swizzle = AttnSwizzle<L>;
     const unsigned chunk = first + thread();

@@ -39,7 +39,8 @@ struct AttnLayout {
   static constexpr KvFormat kKvFormat = kFormat;
   static constexpr int kDims = kHeadDim, kColumnTiles = kTiles;
   static constexpr bool kF32 = kFormat == KvFormat::f32, kBf16 = kFormat == KvFormat::bf16,
-                        kCodes = kFormat == KvFormat::q8_0;
+                        kE4m3 = kFormat == KvFormat::fp8_e4m3,
+                        kCodes = kFormat == KvFormat::q8_0 || kE4m3;  // bytes with scales
   static constexpr int kWarps = 4, kThreads = 32 * kWarps;
   static constexpr int kStreams = kWarps / kTiles, kStreamThreads = 32 * kTiles;
   static constexpr int kColumns = kTiles * kAttnKernelColumns;
@@ -48,7 +49,7 @@ struct AttnLayout {
   static constexpr int kOwnChunks = (kChunks + kStreams - 1) / kStreams;  // that a warp folds
   static constexpr int kValueBytes = kF32 ? 4 : kCodes ? 1 : 2;
   static constexpr int kTileBytes = static_cast<int>(kv_tile_bytes(kFormat, kHeadDim));
-  static constexpr int kScaleOffset = kHeadDim * kKvTileTokens;  // of q8_0, in its tile
+  static constexpr int kScaleOffset = kHeadDim * kKvTileTokens;  // of codes, in their tile
   static constexpr int kLeafTiles = kAttnLeafTokens / kKvTileTokens;
   static constexpr int kSlotBytes = kLeafTiles * kTileBytes;  // K or V of a leaf
   // Of one tile: three slots a stream in 96 KiB, which leaves room for another block, of this

@@ -4,7 +4,8 @@
 // are the first pieces of the 8, rows 8-15 the second (of bf16 another MMA with the third), so that
 // products with K and V as stored are as good as in f32. Scores come out where weights go in: no
 // exchange between lanes but for the maximum and the sum of a row.
-// Codes of q8_0 are exact in f16; their scales multiply sums (K) and weights (V).
+// Codes are exact in f16; their scales multiply sums (K) and weights (V): of q8_0 for each block of
+// 32 dims, of fp8_e4m3 for all.
 #pragma once
 
 #include "kernels/attn/attn_feed_kernel.cuh"
@@ -70,6 +71,8 @@ class AttnLeaf {
     }
     if constexpr (L::kF32) {
       scores_f32(keys);
+    } else if constexpr (L::kE4m3) {
+      scores_e4m3(keys);
     } else if constexpr (L::kCodes) {
       scores_codes(keys);
     } else {
@@ -110,7 +113,9 @@ class AttnLeaf {
 #pragma unroll
       for (int i = 0; i < 2 * L::kChunks; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0.0f;
       float unscale = 1.0f;
-      if constexpr (L::kCodes) {
+      if constexpr (L::kE4m3) {
+        unscale = outputs_e4m3(values, first_token, o);
+      } else if constexpr (L::kCodes) {
         unscale = outputs_codes(values, first_token, o);
       } else {
         outputs_halves(values, o);
@@ -234,14 +239,62 @@ class AttnLeaf {
   }
   // Of tokens 4 quad .. 4 quad + 3 of a tile.
   __device__ void load_scales(unsigned tile, int block, float (&scales)[4]) const {
-    const uint2 x = *reinterpret_cast<const uint2*>(at_.shared + tile + L::kScaleOffset +
-                                                    block * 32 + at_.quad * 8);
-    const float2 low = __half22float2(reinterpret_cast<const __half2&>(x.x));
-    const float2 high = __half22float2(reinterpret_cast<const __half2&>(x.y));
-    scales[0] = low.x;
-    scales[1] = low.y;
-    scales[2] = high.x;
-    scales[3] = high.y;
+    if constexpr (L::kE4m3) {
+      const float4 x =
+          *reinterpret_cast<const float4*>(at_.shared + tile + L::kScaleOffset + at_.quad * 16);
+      scales[0] = x.x;
+      scales[1] = x.y;
+      scales[2] = x.z;
+      scales[3] = x.w;
+    } else {
+      const uint2 x = *reinterpret_cast<const uint2*>(at_.shared + tile + L::kScaleOffset +
+                                                      block * 32 + at_.quad * 8);
+      const float2 low = __half22float2(reinterpret_cast<const __half2&>(x.x));
+      const float2 high = __half22float2(reinterpret_cast<const __half2&>(x.y));
+      scales[0] = low.x;
+      scales[1] = low.y;
+      scales[2] = high.x;
+      scales[3] = high.y;
+    }
+  }
+
+  // Of 32 dims, or of the last 16: which of two chunks the lane's address is of.
+  __device__ unsigned chunk_of_block(int block) const {
+    return block * 2 + 1 < L::kChunks ? at_.lane / 16 : 0;
+  }
+
+  __device__ void scores_e4m3(unsigned keys) {
+    float c[L::kLeafTiles][2][4] = {};  // of even and odd tokens
+#pragma unroll
+    for (int block = 0; block * 2 < L::kChunks; ++block) {
+      const unsigned dim = chunk_of_block(block) * 16 + key_dim(at_.lane % 8, at_.lane / 8 % 2);
+      const unsigned row = at_.address + keys + AttnSwizzle<L>::key(dim) * 16 + block * 512;
+#pragma unroll
+      for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+        uint32_t codes[4];
+        attn_load_matrices(codes, row + tile * L::kTileBytes);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int k = block * 2 + half;
+          if (k >= L::kChunks) break;
+          uint32_t even[2], odd[2];
+          e4m3_to_f16(codes[half * 2], even[0], odd[0]);
+          e4m3_to_f16(codes[half * 2 + 1], even[1], odd[1]);
+          multiply(c[tile][0], query_[k][0], query_[k][1], even[0], even[1]);
+          multiply(c[tile][1], query_[k][0], query_[k][1], odd[0], odd[1]);
+        }
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+      float scales[4];
+      load_scales(keys + tile * L::kTileBytes, 0, scales);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float sum = __fadd_rn(c[tile][i / 2][i % 2], c[tile][i / 2][i % 2 + 2]);
+        s_[tile][i] = __fmul_rn(sum, scales[i % 2 * 2 + i / 2]);
+      }
+    }
   }
 
   // Sums of 16 dims, then their sum: fewer roundings at the size of the score.
@@ -302,17 +355,8 @@ class AttnLeaf {
       const unsigned v = values + tile * L::kTileBytes;
 #pragma unroll
       for (int block = 0; block < L::kDims / 32; ++block) {
-        float scales[4], p[4];
-        load_scales(v, block, scales);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          // Selected: the scale of a token that no one may see can be NaN.
-          const float weight = s_[tile][i], scale = scales[i % 2 * 2 + i / 2];
-          p[i] = weight == 0.0f ? 0.0f : __fmul_rn(weight, __fmul_rn(scale, down));
-        }
         uint32_t low[L::kPieces], high[L::kPieces];
-        attn_split<L::kBf16>(p[0], p[1], low);
-        attn_split<L::kBf16>(p[2], p[3], high);
+        scaled_weights(tile, v, block, down, low, high);
         uint32_t codes[4];
         const unsigned token = at_.lane % 8 * 2 + at_.lane / 8 % 2;
         const unsigned chunk16 = AttnSwizzle<L>::value(token, (block * 2) | at_.lane / 16);
@@ -328,13 +372,57 @@ class AttnLeaf {
     }
     return __int_as_float((127 + exponent) << 23);
   }
+  // The pieces of a tile's weights times the scales of V.
+  __device__ void scaled_weights(int tile, unsigned v, int block, float down,
+                                 uint32_t (&low)[L::kPieces], uint32_t (&high)[L::kPieces]) const {
+    float scales[4], p[4];
+    load_scales(v, block, scales);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      // Selected: the scale of a token that no one may see can be NaN.
+      const float weight = s_[tile][i], scale = scales[i % 2 * 2 + i / 2];
+      p[i] = weight == 0.0f ? 0.0f : __fmul_rn(weight, __fmul_rn(scale, down));
+    }
+    attn_split<L::kBf16>(p[0], p[1], low);
+    attn_split<L::kBf16>(p[2], p[3], high);
+  }
+  // As outputs_codes; scales have all exponents of f32.
+  __device__ float outputs_e4m3(unsigned values, int first_token, float (&o)[2 * L::kChunks][4]) {
+    const float largest = largest_scale(values, first_token);
+    const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 126;
+    const float down = __int_as_float((127 - exponent) << 23);
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+      const unsigned v = values + tile * L::kTileBytes;
+      uint32_t low[L::kPieces], high[L::kPieces];
+      scaled_weights(tile, v, 0, down, low, high);
+      const unsigned token = at_.lane % 8 * 2 + at_.lane / 8 % 2;
+#pragma unroll
+      for (int block = 0; block * 2 < L::kChunks; ++block) {
+        uint32_t codes[4];
+        const unsigned chunk16 = AttnSwizzle<L>::value(token, (block * 2) | chunk_of_block(block));
+        attn_load_matrices(codes, at_.address + v + chunk16 * 16);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int chunk = block * 2 + half;
+          if (chunk >= L::kChunks) break;
+          uint32_t even[2], odd[2];
+          e4m3_to_f16(codes[half * 2], even[0], odd[0]);
+          e4m3_to_f16(codes[half * 2 + 1], even[1], odd[1]);
+          multiply(o[chunk * 2], low, high, even[0], even[1]);
+          multiply(o[chunk * 2 + 1], low, high, odd[0], odd[1]);
+        }
+      }
+    }
+    return __int_as_float((127 + exponent) << 23);
+  }
   // Of V, over the tokens that the row sees; NaNs aside.
   __device__ float largest_scale(unsigned values, int first_token) const {
     float largest = 0.0f;
 #pragma unroll
     for (int tile = 0; tile < L::kLeafTiles; ++tile) {
 #pragma unroll
-      for (int block = 0; block < L::kDims / 32; ++block) {
+      for (int block = 0; block < (L::kE4m3 ? 1 : L::kDims / 32); ++block) {
         float scales[4];
         load_scales(values + tile * L::kTileBytes, block, scales);
 #pragma unroll

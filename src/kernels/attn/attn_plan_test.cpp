@@ -33,6 +33,7 @@ void expect_unsupported(const AttnArgs::Static& s) {
 TEST(AttnPlan, RefusesWhatNoKernelIsBuiltFor) {
   for (const int head_dim : {16, 32, 64, 80, 96, 128, 256}) check_attn_cuda(shape(28, 4, head_dim));
   check_attn_cuda(shape(16, 1, 128, KvFormat::q8_0));
+  check_attn_cuda(shape(4, 4, 80, KvFormat::fp8_e4m3));
   expect_unsupported(shape(17, 1, 64));
   expect_unsupported(shape(4, 4, 48));
   expect_unsupported(shape(4, 4, 80, KvFormat::q8_0));
@@ -40,7 +41,8 @@ TEST(AttnPlan, RefusesWhatNoKernelIsBuiltFor) {
 
 TEST(AttnPlan, ColumnsOfAnEntryFitItsTiles) {
   for (int group = 1; group <= kAttnMaxCudaGroup; ++group) {
-    for (const KvFormat format : {KvFormat::f32, KvFormat::f16, KvFormat::q8_0}) {
+    for (const KvFormat format :
+         {KvFormat::f32, KvFormat::f16, KvFormat::q8_0, KvFormat::fp8_e4m3}) {
       for (const int n_rows : {1, 32, 33, 5000}) {
         for (const bool fits : {false, true}) {
           const AttnArgs::Static s = shape(2 * group, 2, 64, format);

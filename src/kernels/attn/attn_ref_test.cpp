@@ -8,6 +8,7 @@
 #include "kernels/attn/attn.hpp"
 #include "kernels/common/kv_ref.hpp"
 #include "tensor/half.hpp"
+#include "tests/support/kv_formats.hpp"
 
 namespace fathom {
 namespace {
@@ -34,7 +35,7 @@ class AttnRef : public testing::TestWithParam<KvFormat> {
     attn_ref(ctx, {{2, 1, kDim, scale, kv_, 1, 48}, &step, q.data(), out.data()});
     return out;
   }
-  // q8_0 keeps 1 as 127 times an f16 of 1/127.
+  // q8_0 keeps 1 as 127 times an f16 of 1/127; fp8_e4m3 as 448 times an f32 of 1/448.
   static double tolerance() { return GetParam() == KvFormat::q8_0 ? 1e-3 : 1e-6; }
   static std::vector<double> unit(int dim, double size = 1) {
     std::vector<double> out(kDim, 0.0);
@@ -80,10 +81,8 @@ TEST_P(AttnRef, WeightsByHand) {
   EXPECT_NEAR(out[kDim + 1], 0.5, tolerance());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AttnRef,
-                         testing::Values(KvFormat::f32, KvFormat::f16, KvFormat::bf16,
-                                         KvFormat::q8_0),
-                         [](const auto& param) { return kv_format_name(param.param); });
+INSTANTIATE_TEST_SUITE_P(All, AttnRef, testing::ValuesIn(test::all_kv_formats()),
+                         [](const auto& param) { return test::kv_test_name(param.param); });
 
 TEST(AttnCost, CountsEachCachedTokenOnce) {
   AttnArgs::Static s{4, 2, 64, 0.125f, {{KvFormat::f16, 2, 64, 16}, nullptr, nullptr}, 8, 100};

@@ -20,12 +20,16 @@ namespace fathom {
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // Loads kLanes values of a tile as f32: values of K lie [dim][16 tokens], of V [token][head_dim].
-// q8_0 gives bare codes; its f16 scales follow the codes, one for 32 dims of a token, and are
-// applied to sums over 32 dims (K) or to the weight of the token (V).
+// q8_0 and fp8_e4m3 give bare codes, the latter's by 256 too small; the scales follow the codes,
+// f16 for 32 dims of a token or f32 for all, and are applied to sums over as many dims (K) or to
+// the weight of the token (V).
 template <class V, KvFormat kFormat>
 struct TileLoad {
-  static constexpr bool kScaled = kFormat == KvFormat::q8_0;
-  static constexpr int kScaleDims = 32;
+  static constexpr bool kScaled = kv_has_scales(kFormat);
+  static constexpr bool kByBlock = kFormat == KvFormat::q8_0;
+  static constexpr int kBlockDims = 32;
+  // That share a scale.
+  static constexpr int scale_dims(int head_dim) { return kByBlock ? kBlockDims : head_dim; }
 
   [[gnu::always_inline]] static typename V::F k(const std::byte* tile, int dim, int token) {
     return at(tile, dim * kKvTileTokens + token);
@@ -34,10 +38,15 @@ struct TileLoad {
                                                 int dim) {
     return at(tile, token * head_dim + dim);
   }
-  // Of dims dim..dim+31 for kLanes tokens.
+  // Of the dims that share dim's, for kLanes tokens.
   static typename V::F scale(const std::byte* tile, int head_dim, int dim, int token) {
-    const auto* scales = reinterpret_cast<const uint16_t*>(tile + head_dim * kKvTileTokens);
-    return V::load_f16(scales + dim / kScaleDims * kKvTileTokens + token);
+    const std::byte* scales = tile + head_dim * kKvTileTokens;
+    if constexpr (kByBlock) {
+      return V::load_f16(reinterpret_cast<const uint16_t*>(scales) +
+                         dim / kBlockDims * kKvTileTokens + token);
+    } else {
+      return V::mul(V::load(reinterpret_cast<const float*>(scales) + token), V::set1(256.0f));
+    }
   }
 
  private:
@@ -48,6 +57,8 @@ struct TileLoad {
       return V::load_f16(reinterpret_cast<const uint16_t*>(tile) + index);
     } else if constexpr (kFormat == KvFormat::bf16) {
       return V::load_bf16(reinterpret_cast<const uint16_t*>(tile) + index);
+    } else if constexpr (kFormat == KvFormat::fp8_e4m3) {
+      return V::load_e4m3(reinterpret_cast<const uint8_t*>(tile) + index);
     } else {
       return V::to_f32(V::load_i8(reinterpret_cast<const int8_t*>(tile) + index));
     }
@@ -136,13 +147,13 @@ struct Attention {
       for (auto& a : row) a = V::set1(0.0f);
     }
     if constexpr (TileLoad<V, kFormat>::kScaled) {
-      constexpr int kDims = TileLoad<V, kFormat>::kScaleDims;
-      for (int dim = 0; dim < head_dim; dim += kDims) {
+      const int n_dims = TileLoad<V, kFormat>::scale_dims(head_dim);
+      for (int dim = 0; dim < head_dim; dim += n_dims) {
         F part[kRows][kVectors];
         for (auto& row : part) {
           for (auto& a : row) a = V::set1(0.0f);
         }
-        score_dims<kFormat, kRows, kVectors>(tiles, q, dim, dim + kDims, part, prefetch);
+        score_dims<kFormat, kRows, kVectors>(tiles, q, dim, dim + n_dims, part, prefetch);
         for (int i = 0; i < kVectors; ++i) {
           const F scales = TileLoad<V, kFormat>::scale(tiles[i / kTileVectors], head_dim, dim,
                                                        i % kTileVectors * V::kLanes);
@@ -216,9 +227,9 @@ struct Attention {
                       const int* n_tokens, const float* shrink, int head_dim, float* const* output,
                       TilePrefetch<V>& prefetch) {
     // Accumulators, loads and a weight in 16 or 32 registers; q8_0 stays within one scale's dims.
-    constexpr int kVectors = V::kLanes == 16 && !TileLoad<V, kFormat>::kScaled ? 4
-                             : V::kLanes == 8 && kRows <= 2                    ? 4
-                                                                               : 2;
+    constexpr int kVectors = V::kLanes == 16 && !TileLoad<V, kFormat>::kByBlock ? 4
+                             : V::kLanes == 8 && kRows <= 2                     ? 4
+                                                                                : 2;
     constexpr int kDims = kVectors * V::kLanes;
     int common = n_tokens[0];
     for (int r = 1; r < kRows; ++r) common = std::min(common, n_tokens[r]);
@@ -359,7 +370,7 @@ struct Attention {
   static void split(const AttnSplitJob& job) {
     static constexpr void (*kByFormat[kKvFormats])(const AttnSplitJob&) = {
         split_format<KvFormat::f32>, split_format<KvFormat::f16>, split_format<KvFormat::bf16>,
-        split_format<KvFormat::q8_0>};
+        split_format<KvFormat::q8_0>, split_format<KvFormat::fp8_e4m3>};
     kByFormat[static_cast<int>(job.kv->geometry.format)](job);
   }
 

@@ -11,6 +11,7 @@
 #include "kernels/attn/attn.hpp"
 #include "kernels/common/cpu_kernels.hpp"
 #include "kernels/common/kv_ref.hpp"
+#include "tests/support/kv_formats.hpp"
 
 namespace fathom {
 namespace {
@@ -45,7 +46,7 @@ struct Problem {
       page_table.push_back(n_slots * pages_a_slot - 1 - i);
     }
     const size_t bytes = n_slots * pages_a_slot * s.kv.geometry.page_bytes();
-    // 0xff bytes: NaN in f32, f16 and bf16 and a NaN scale in q8_0.
+    // 0xff bytes: NaN in f32, f16 and bf16, codes and scales of NaN elsewhere.
     k.assign(bytes, std::byte{0xff});
     v.assign(bytes, std::byte{0xff});
     s.kv.k = k.data();
@@ -209,10 +210,8 @@ TEST_P(Attn, BitsDependOnTheTokenIndexOnly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Attn,
-                         testing::Values(KvFormat::f32, KvFormat::f16, KvFormat::bf16,
-                                         KvFormat::q8_0),
-                         [](const auto& test) { return kv_format_name(test.param); });
+INSTANTIATE_TEST_SUITE_P(Formats, Attn, testing::ValuesIn(test::all_kv_formats()),
+                         [](const auto& param) { return test::kv_test_name(param.param); });
 
 // Worked by hand: a query far along one key sees that key's value alone.
 TEST(AttnByHand, OneHotSoftmaxReturnsTheValue) {

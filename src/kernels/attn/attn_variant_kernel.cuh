@@ -16,6 +16,7 @@ AttnVariant attn_variant_f32(int head_dim, int n_tiles);
 AttnVariant attn_variant_f16(int head_dim, int n_tiles);
 AttnVariant attn_variant_bf16(int head_dim, int n_tiles);
 AttnVariant attn_variant_q8_0(int head_dim, int n_tiles);
+AttnVariant attn_variant_fp8_e4m3(int head_dim, int n_tiles);
 
 template <KvFormat kFormat, int kHeadDim, int kTiles>
 AttnVariant make_attn_variant() {

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/e4m3.hpp"
+
 namespace fathom::cuda {
 
 // Products of warpgroups, register counts by warpgroup: code for sm_90a alone.
@@ -21,6 +23,20 @@ inline constexpr bool kHasPdl = true;
 #else
 inline constexpr bool kHasPdl = false;
 #endif
+
+// Four E4M3 codes, none NaN: those in the even and in the odd bytes, as two f16 each.
+__device__ __forceinline__ void e4m3_to_f16(uint32_t codes, uint32_t& even, uint32_t& odd) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; "
+      "cvt.rn.f16x2.e4m3x2 %1, high; }"
+      : "=r"(even), "=r"(odd)
+      : "r"(__byte_perm(codes, 0, 0x3120)));
+#else
+  constexpr uint32_t k256 = 0x5c005c00;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(even) : "r"(e4m3_even_f16(codes)), "r"(k256));
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(odd) : "r"(e4m3_odd_f16(codes)), "r"(k256));
+#endif
+}
 
 // Returns when all kernels before this one in the stream are complete and visible. The compiler
 // moves no load of theirs above it: the asm clobbers memory.

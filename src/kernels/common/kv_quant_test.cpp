@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The q8_0 cache: the CPU's quantiser and the reference's give the same codes and scales, and those
-// are the nearest that the stored scale allows.
+// The caches of codes: the CPU's quantiser and the reference's give the same codes and scales, and
+// those are the nearest that the stored scale allows.
 #include "kernels/common/kv_quant_cpu.hpp"
 
 #include <gtest/gtest.h>
@@ -112,6 +112,90 @@ TEST(KvQ8, NonFiniteAndTooLargeValuesGiveANanScale) {
       for (const Block& block : {by_cpu(x), by_reference(x)}) {
         EXPECT_EQ(block.scale, 0x7e00) << bad;
         for (const int8_t code : block.codes) EXPECT_EQ(code, 0);
+      }
+    }
+  }
+}
+
+struct Head {
+  float scale;
+  std::vector<uint8_t> codes;
+};
+
+Head fp8_by_cpu(const std::vector<float>& x) {
+  Head out{0, std::vector<uint8_t>(x.size())};
+  quantize_kv_e4m3(x.data(), static_cast<int>(x.size()), out.codes.data(), out.scale);
+  return out;
+}
+
+// A value tile: the codes of token 0 first, its scale behind those of 16 tokens.
+Head fp8_by_reference(const std::vector<float>& x) {
+  const KvGeometry geometry{KvFormat::fp8_e4m3, 1, static_cast<int>(x.size()), kKvTileTokens};
+  std::vector<std::byte> tile(static_cast<size_t>(geometry.page_bytes()));
+  const KvLayerView view{geometry, tile.data(), tile.data()};
+  const int32_t page = 0;
+  kv_store_ref(view, KvPart::value, &page, 0, 0, std::vector<double>(x.begin(), x.end()).data());
+  Head out{0, std::vector<uint8_t>(x.size())};
+  std::memcpy(out.codes.data(), tile.data(), x.size());
+  std::memcpy(&out.scale, tile.data() + x.size() * kKvTileTokens, sizeof out.scale);
+  return out;
+}
+
+// Heads of 80 whose sizes are those of all of f32.
+std::vector<std::vector<float>> random_heads() {
+  std::mt19937_64 random(6);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<float>> out;
+  for (int exponent = -149; exponent <= 125; ++exponent) {
+    std::vector<float> x(80);
+    for (float& value : x) value = std::ldexp(normal(random), exponent);
+    out.push_back(x);
+  }
+  return out;
+}
+
+TEST(KvFp8, CpuAndReferenceGiveEqualHeads) {
+  std::vector<std::vector<float>> heads = random_heads();
+  for (const float extreme :
+       {0.0f, -0.0f, std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::max(),
+        std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float others : {0.0f, 1.0f, -3e-6f}) {
+      heads.push_back(std::vector<float>(80, others));
+      heads.back()[33] = -extreme;
+    }
+  }
+  for (const std::vector<float>& x : heads) {
+    const Head cpu = fp8_by_cpu(x), reference = fp8_by_reference(x);
+    ASSERT_EQ(std::isnan(cpu.scale), std::isnan(reference.scale));
+    if (!std::isnan(cpu.scale)) {
+      ASSERT_EQ(cpu.scale, reference.scale) << x[0];
+    }
+    ASSERT_EQ(cpu.codes, reference.codes) << x[0];
+  }
+}
+
+// Half a unit of the code's last place: 2^-4 of the value, of small ones 2^-10 of the scale.
+TEST(KvFp8, CodesAreNearTheValues) {
+  for (const std::vector<float>& x : random_heads()) {
+    const Head head = fp8_by_cpu(x);
+    if (head.scale < 0x1p-126f) continue;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double stored = static_cast<double>(head.scale) * e4m3_to_f32(head.codes[i]);
+      const double bound = std::max(std::fabs(x[i]) * 0x1p-4, head.scale * 0x1p-10);
+      ASSERT_LE(std::fabs(x[i] - stored), bound * 1.00001) << x[i];
+    }
+  }
+}
+
+TEST(KvFp8, NonFiniteValuesGiveANanScale) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const size_t at : {0, 79}) {
+      std::vector<float> x(80, 1.0f);
+      x[at] = -bad;
+      for (const Head& head : {fp8_by_cpu(x), fp8_by_reference(x)}) {
+        EXPECT_TRUE(std::isnan(head.scale)) << bad;
+        EXPECT_EQ(head.codes, std::vector<uint8_t>(80, 0)) << "no code is NaN";
       }
     }
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The place of a token's values by the formula of tensor/kv_view.hpp, and the three KV formats in
-// double.
+// The place of a token's values by the formula of tensor/kv_view.hpp, and the KV formats in double.
 #include "kernels/common/kv_ref.hpp"
 
 #include <algorithm>
@@ -72,6 +71,38 @@ void store_q8_0(const Place& p, int head_dim, const double* values) {
   }
 }
 
+// The nearest multiple of the unit in which E4M3 counts at this size, ties to even.
+uint8_t to_e4m3(double value) {
+  const double magnitude = std::min(std::fabs(value), 448.0);
+  const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), -6) : -6;
+  const double units = std::nearbyint(std::ldexp(magnitude, 3 - exponent));  // 16: the next size
+  const double code = units + 8 * (exponent + 6);
+  return static_cast<uint8_t>((std::signbit(value) ? 0x80 : 0) + static_cast<int>(code));
+}
+double from_e4m3(uint8_t code) {
+  const int exponent = code >> 3 & 15, units = code & 7;
+  if (exponent == 15 && units == 7) return NAN;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(units, -9) : std::ldexp(8 + units, exponent - 10);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+
+void store_fp8_e4m3(const Place& p, int head_dim, const double* values) {
+  float largest = 0;
+  bool finite = true;
+  for (int dim = 0; dim < head_dim; ++dim) {
+    const float magnitude = std::fabs(static_cast<float>(values[dim]));
+    finite = finite && std::isfinite(magnitude);
+    largest = std::max(largest, magnitude);
+  }
+  const float scale = finite ? largest / 448.0f : NAN;
+  store<float>(p.tile + int64_t{kKvTileTokens} * head_dim, p.lane, scale);
+  for (int dim = 0; dim < head_dim; ++dim) {
+    const float ratio = scale > 0 ? static_cast<float>(values[dim]) / scale : 0.0f;
+    store<uint8_t>(p.tile, p.element(dim), to_e4m3(ratio));
+  }
+}
+
 }  // namespace
 
 void kv_store_ref(const KvLayerView& kv, KvPart part, const int32_t* pages, int kv_head,
@@ -79,6 +110,7 @@ void kv_store_ref(const KvLayerView& kv, KvPart part, const int32_t* pages, int 
   const Place p = place(kv, part, pages, kv_head, token);
   const int head_dim = kv.geometry.head_dim;
   if (kv.geometry.format == KvFormat::q8_0) return store_q8_0(p, head_dim, values);
+  if (kv.geometry.format == KvFormat::fp8_e4m3) return store_fp8_e4m3(p, head_dim, values);
   for (int dim = 0; dim < head_dim; ++dim) {
     const float value = static_cast<float>(values[dim]);
     if (kv.geometry.format == KvFormat::f32) {
@@ -110,6 +142,10 @@ void kv_load_ref(const KvLayerView& kv, KvPart part, const int32_t* pages, int k
       case KvFormat::q8_0:
         values[dim] = static_cast<double>(load<int8_t>(p.tile, at)) *
                       f16_to_f32(load<uint16_t>(scales, p.scale(dim / kScaleDims)));
+        break;
+      case KvFormat::fp8_e4m3:
+        values[dim] =
+            from_e4m3(load<uint8_t>(p.tile, at)) * static_cast<double>(load<float>(scales, p.lane));
         break;
     }
   }

@@ -7,11 +7,12 @@
 #include <cuda_fp16.h>
 
 #include "kernels/common/cxx20.cuh"
+#include "tensor/e4m3.hpp"
 #include "tensor/kv_view.hpp"
 
 namespace fathom::cuda {
 
-// One value; `at` counts values from the tile's first. REQUIRES: a format without blocks.
+// One value; `at` counts values from the tile's first. REQUIRES: a format without scales.
 __device__ __forceinline__ void store_kv_value(KvFormat format, float x, int at, std::byte* tile) {
   if (format == KvFormat::f16) {
     reinterpret_cast<__half*>(tile)[at] = __float2half_rn(x);
@@ -22,10 +23,26 @@ __device__ __forceinline__ void store_kv_value(KvFormat format, float x, int at,
   }
 }
 
+__device__ __forceinline__ void warp_store_kv_e4m3(int head_dim, const float* values, int token,
+                                                   bool is_key, std::byte* tile) {
+  const int lane = threadIdx.x % 32;
+  uint32_t largest = 0;  // as bits: NaN is above all
+  for (int dim = lane; dim < head_dim; dim += 32)
+    largest = max(largest, __float_as_uint(values[dim]) & 0x7fffffffu);
+  const float scale = e4m3_scale(__uint_as_float(__reduce_max_sync(0xffffffffu, largest)));
+  for (int dim = lane; dim < head_dim; dim += 32) {
+    const int at = is_key ? dim * kKvTileTokens + token : token * head_dim + dim;
+    tile[at] = static_cast<std::byte>(e4m3_code(values[dim], scale));
+  }
+  if (lane == 0) reinterpret_cast<float*>(tile + head_dim * kKvTileTokens)[token] = scale;
+}
+
 // `values` is read at the lane's dims only. REQUIRES: all lanes of the warp take part.
 __device__ inline void warp_store_kv(const KvGeometry& geometry, const float* values, int token,
                                      bool is_key, std::byte* tile) {
   const int lane = threadIdx.x % 32, n = geometry.head_dim;
+  if (geometry.format == KvFormat::fp8_e4m3)
+    return warp_store_kv_e4m3(n, values, token, is_key, tile);
   const int stride = is_key ? kKvTileTokens : 1;
   const int first = is_key ? token : token * n;
   for (int base = 0; base < n; base += 32) {
@@ -54,6 +71,8 @@ __device__ inline void warp_store_kv(const KvGeometry& geometry, const float* va
         }
         break;
       }
+      case KvFormat::fp8_e4m3:  // has returned
+        break;
     }
   }
 }

@@ -53,6 +53,14 @@ inline void store_head(const CpuKernels& cpu, const KvGeometry& geometry, const 
       }
       break;
     }
+    case KvFormat::fp8_e4m3: {
+      uint8_t codes[kMaxHeadDim];
+      float scale;
+      quantize_kv_e4m3(x, n, codes, scale);
+      scatter(codes, n, tile + first, stride);
+      std::memcpy(tile + n * kKvTileTokens + 4 * token, &scale, 4);
+      break;
+    }
   }
 }
 

@@ -51,6 +51,11 @@ struct Avx2 {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
+  [[gnu::always_inline]] static F load_e4m3(const uint8_t* p) {
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m128i mask = _mm_set1_epi16(static_cast<int16_t>(0xbf80));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), mask));
+  }
 
   [[gnu::always_inline]] static void store_f16(uint16_t* p, F x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));

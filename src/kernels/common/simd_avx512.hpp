@@ -50,6 +50,12 @@ struct Avx512 {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
   }
+  [[gnu::always_inline]] static F load_e4m3(const uint8_t* p) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+    const __m256i mask = _mm256_set1_epi16(static_cast<int16_t>(0xbf80));
+    return _mm512_cvtph_ps(_mm256_and_si256(shifted, mask));
+  }
 
   [[gnu::always_inline]] static void store_f16(uint16_t* p, F x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "kernels/common/act_block.hpp"
+#include "tensor/e4m3.hpp"
 #include "tensor/half.hpp"
 
 namespace fathom {
@@ -91,6 +92,11 @@ struct Scalar {
   }
   static F load_bf16(const uint16_t* p) {
     return map([&](int i) { return bf16_to_f32(p[i]); });
+  }
+
+  // 1/256 of codes that are not NaN: the f16 with the code's bits has another bias.
+  static F load_e4m3(const uint8_t* p) {
+    return map([&](int i) { return e4m3_to_f32(p[i]) * 0x1p-8f; });
   }
 
   static void store_f16(uint16_t* p, F x) {

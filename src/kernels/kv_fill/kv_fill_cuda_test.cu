@@ -12,6 +12,7 @@
 #include "kernels/kv_fill/kv_fill.hpp"
 #include "tests/support/cuda_fixture.hpp"
 #include "tests/support/emulated.hpp"
+#include "tests/support/kv_formats.hpp"
 
 namespace fathom {
 namespace {
@@ -90,19 +91,19 @@ TEST_P(KvFillCuda, WritesTheReferencesBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, KvFillCuda,
-                         testing::Combine(testing::Values(KvFormat::f32, KvFormat::f16,
-                                                          KvFormat::bf16, KvFormat::q8_0),
+                         testing::Combine(testing::ValuesIn(test::all_kv_formats()),
                                           testing::Values(64, 128, 256), testing::Values(16, 1024)),
                          [](const auto& test) {
-                           return std::string(kv_format_name(std::get<0>(test.param))) + "_dim" +
+                           return test::kv_test_name(std::get<0>(test.param)) + "_dim" +
                                   std::to_string(std::get<1>(test.param)) + "_page" +
                                   std::to_string(std::get<2>(test.param));
                          });
 INSTANTIATE_TEST_SUITE_P(OddDims, KvFillCuda,
-                         testing::Combine(testing::Values(KvFormat::f16),
+                         testing::Combine(testing::Values(KvFormat::f16, KvFormat::fp8_e4m3),
                                           testing::Values(80, 96, 6), testing::Values(64)));
 INSTANTIATE_TEST_SUITE_P(Sanitized, KvFillCuda,
-                         testing::Combine(testing::Values(KvFormat::f16, KvFormat::q8_0),
+                         testing::Combine(testing::Values(KvFormat::f16, KvFormat::q8_0,
+                                                          KvFormat::fp8_e4m3),
                                           testing::Values(64), testing::Values(16)));
 
 class KvFillCudaDepth : public test::CudaTest {};

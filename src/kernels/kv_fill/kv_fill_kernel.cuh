@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block of threads fills a run of tokens of one head of K or V, tile by tile (16 tokens): noise
-// into shared memory, the scales of q8_0, then the elements in the order in which they lie. Mean
+// into shared memory, the scales of codes, then the elements in the order in which they lie. Mean
 // and deviation of the head are computed by every block of its own, from at most 256 tokens, which
 // is less than what it writes: the op needs no scratch. All in the order of kv_spread and with its
 // roundings, so that the bytes are those of the CPU.
@@ -14,6 +14,7 @@
 #include "kernels/common/cxx20.cuh"
 #include "kernels/common/dynamic_shared.cuh"
 #include "kernels/kv_fill/kv_noise.cuh"
+#include "tensor/e4m3.hpp"
 #include "tensor/half.hpp"
 #include "tensor/kv_view.hpp"
 
@@ -65,6 +66,9 @@ __device__ __forceinline__ double kv_load(const KvFillParams& p, const KvPlace& 
     case KvFormat::q8_0:
       return __dmul_rn(reinterpret_cast<const int8_t*>(place.tile)[at],
                        f16_to_f32(kv_scales(p, place.tile)[dim / 32 * kKvTileTokens + place.lane]));
+    case KvFormat::fp8_e4m3:
+      return __dmul_rn(e4m3_to_f32(reinterpret_cast<const uint8_t*>(place.tile)[at]),
+                       reinterpret_cast<const float*>(kv_scales(p, place.tile))[place.lane]);
   }
   return 0;
 }
@@ -134,9 +138,23 @@ __device__ __forceinline__ int8_t kv_code(float x, uint16_t scale) {
   return static_cast<int8_t>(fminf(fmaxf(rintf(__fmul_rn(x, 1.0f / d)), -127.0f), 127.0f));
 }
 
+// The f32 scales of a tile's 16 tokens: as many threads each take the largest of a token's values.
+__device__ __forceinline__ void kv_token_scales(const float* x, int head_dim, float* scales) {
+  constexpr int kThreads = kKvFillThreads / kKvTileTokens;
+  static_assert(kThreads <= 32 && 32 % kThreads == 0, "they are of one warp");
+  const int lane = static_cast<int>(threadIdx.x) / kThreads;
+  uint32_t largest = 0;  // as bits: NaN is above all
+  for (int dim = static_cast<int>(threadIdx.x) % kThreads; dim < head_dim; dim += kThreads)
+    largest = max(largest, __float_as_uint(x[lane * (head_dim + 1) + dim]) & 0x7fffffffu);
+  for (int distance = kThreads / 2; distance > 0; distance /= 2)
+    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+  if (threadIdx.x % kThreads == 0) scales[lane] = e4m3_scale(__uint_as_float(largest));
+}
+
 // One block: a run of tokens (blockIdx.x) of K or V (blockIdx.z) of a head (blockIdx.y).
 __global__ void __launch_bounds__(kKvFillThreads) kv_fill_kernel(KvFillParams p) {
   __shared__ uint16_t scales[kKvFillMaxHeadDim / 32][kKvTileTokens];
+  __shared__ float token_scales[kKvTileTokens];
   const KvGeometry& geometry = p.kv.geometry;
   const int head_dim = geometry.head_dim;
   const int kv_head = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.z);
@@ -164,6 +182,12 @@ __global__ void __launch_bounds__(kKvFillThreads) kv_fill_kernel(KvFillParams p)
         if (wanted(lane)) stored[i] = scale;
       }
       __syncthreads();
+    } else if (geometry.format == KvFormat::fp8_e4m3) {
+      kv_token_scales(x, head_dim, token_scales);
+      __syncthreads();
+      const int lane = static_cast<int>(threadIdx.x);
+      if (lane < kKvTileTokens && wanted(lane))
+        reinterpret_cast<float*>(tile + kKvTileTokens * head_dim)[lane] = token_scales[lane];
     }
     for (int at = static_cast<int>(threadIdx.x); at < kKvTileTokens * head_dim;
          at += kKvFillThreads) {
@@ -183,6 +207,9 @@ __global__ void __launch_bounds__(kKvFillThreads) kv_fill_kernel(KvFillParams p)
           break;
         case KvFormat::q8_0:
           reinterpret_cast<int8_t*>(tile)[at] = kv_code(value, scales[dim / 32][lane]);
+          break;
+        case KvFormat::fp8_e4m3:
+          reinterpret_cast<uint8_t*>(tile)[at] = e4m3_code(value, token_scales[lane]);
           break;
       }
     }

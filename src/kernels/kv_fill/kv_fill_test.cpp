@@ -9,6 +9,7 @@
 #include <random>
 
 #include "kernels/common/cpu_kernels.hpp"
+#include "tests/support/kv_formats.hpp"
 
 namespace fathom {
 namespace {
@@ -123,8 +124,7 @@ TEST_P(KvFill, TakesOverMeanAndDeviationOfTheSource) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, KvFill,
-                         testing::Combine(testing::Values(KvFormat::f32, KvFormat::f16,
-                                                          KvFormat::bf16, KvFormat::q8_0),
+                         testing::Combine(testing::ValuesIn(test::all_kv_formats()),
                                           testing::Values(16, 1024)));
 
 TEST(KvNoise, DependsOnEachOfItsArguments) {

@@ -108,7 +108,7 @@ struct FinishHeads {
   }
 };
 
-// For one row of the step, heads without a norm and a cache without blocks: a unit of the product
+// For one row of the step, heads without a norm and a cache without scales: a unit of the product
 // is the two row groups whose values turn together, so that nothing is left to do after it.
 // Positions, slots and pages are read before the dependency wait too, through the L1: no kernel
 // writes them.
@@ -220,7 +220,7 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
       cuda::matmul_params({&s.q, &s.k, &s.v}, 1, n_rows, args.x, s.norm, s.rms_eps);
   const bool pairs = !op.interleaved && s.rope_dim == s.head_dim && !s.q_norm && !s.k_norm &&
                      s.head_dim % (2 * quant::kMmaRows) == 0 &&
-                     s.kv.geometry.format != KvFormat::q8_0;
+                     !kv_has_scales(s.kv.geometry.format);
   if (pairs && cuda::matmul_columns(p) == 1) {
     p.pair_stride = s.head_dim / (2 * quant::kMmaRows);
     return cuda::launch_matmul_one(p, FinishPairs{op}, ctx.stream.handle);

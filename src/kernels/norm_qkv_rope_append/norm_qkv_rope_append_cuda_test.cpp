@@ -47,6 +47,7 @@ constexpr Case kCases[] = {
     {"qwen3", Q4_K, Q4_K, Q6_K, 128, 128, kHalves, false, true, KvFormat::bf16, 64},
     {"exact_cache", Q8_0, Q8_0, Q8_0, 96, 48, kHalves, true, true, KvFormat::f32, 128},
     {"q8_0_cache", Q6_K, Q4_K, Q8_0, 256, 256, kInterleaved, true, true, KvFormat::q8_0, 16},
+    {"fp8_cache", Q4_K, Q4_K, Q6_K, 80, 80, kHalves, true, false, KvFormat::fp8_e4m3, 64},
     {"mixed_forms", F16, Q8_0, BF16, 80, 40, kHalves, true, false, KvFormat::f32, 16},
 };
 
@@ -211,7 +212,12 @@ class CudaNormQkvRopeAppend : public CudaTestWithParam<Case> {
     }
     return out;
   }
-  static double cache_tolerance() { return GetParam().kv == KvFormat::q8_0 ? 1e-2 : 4e-3; }
+  // One value in a hundred of fp8_e4m3 rounds the other way, by a tenth of itself.
+  static double cache_tolerance() {
+    return GetParam().kv == KvFormat::fp8_e4m3 ? 3e-2
+           : GetParam().kv == KvFormat::q8_0   ? 1e-2
+                                               : 4e-3;
+  }
 
   Matrix q_, k_, v_;
   std::vector<float> norm_, biases_, head_norm_, x_, rope_;
@@ -236,7 +242,7 @@ TEST_P(CudaNormQkvRopeAppend, ManyRowsEqualTheReference) {
   const bool exact = info().isa == "sm_90";
   EXPECT_TRUE(close(got.q, expected.q, exact ? 2e-3 : 2e-2));
   EXPECT_TRUE(close(cached_rows(got, kRows), cached_rows(expected, kRows),
-                    exact ? cache_tolerance() : 3e-2));
+                    exact ? cache_tolerance() : std::max(3e-2, 2 * cache_tolerance())));
   // What no row stored is untouched on both.
   for (const auto& [mine, other] : {std::pair{&got.k, &expected.k}, {&got.v, &expected.v}}) {
     size_t differ = 0;

@@ -47,6 +47,9 @@ constexpr Case kCases[] = {
     {"q6_k_exact", Q6_K, Q6_K, Q6_K, kF32, 40, 24, kHalves, false, false, KvFormat::bf16, 16},
     {"k_mix", Q4_K, Q4_K, Q6_K, kInt8, 64, 64, kHalves, true, false, KvFormat::f32, 64},
     {"k_mix_exact", Q4_K, Q4_K, Q6_K, kF32, 64, 64, kHalves, true, false, KvFormat::f32, 64},
+    {"fp8_cache", Q8_0, Q8_0, Q8_0, kInt8, 40, 40, kHalves, true, false, KvFormat::fp8_e4m3, 16},
+    {"fp8_cache_exact", F16, F16, Q8_0, kF32, 64, 64, kInterleaved, false, true, KvFormat::fp8_e4m3,
+     64},
     {"float_mix", F16, Q8_0, Q4_1, kInt8, 64, 20, kInterleaved, true, true, KvFormat::f32, 16},
     {"float_mix_exact", F16, Q8_0, Q4_1, kF32, 64, 20, kInterleaved, false, true, KvFormat::q8_0,
      64},
@@ -231,6 +234,8 @@ double stored_tolerance(KvFormat format) {
       return 0x1p-8;
     case KvFormat::q8_0:
       return 0.5 * 5 / 127;
+    case KvFormat::fp8_e4m3:
+      return 0x1p-4;
   }
   return 0;
 }
