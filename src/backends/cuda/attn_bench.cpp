@@ -3,7 +3,7 @@
 // which the queries of each are the outputs of the one before, over layers whose caches together
 // exceed the last-level cache many times. The time of a launch is the slope between a graph of 50
 // and one of 200 launches, sampled in turn; a read stream between them is the ceiling.
-//   attn_cuda_bench [FILE.json]
+//   attn_cuda_bench [FILE.json [CACHE]]     of all cache formats, or of the one named
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/cuda/device_api.hpp"
@@ -276,15 +277,16 @@ class Bench {
   explicit Bench(const DeviceApi& api)
       : api_(api), stream_(make_stream(api)), timer_(api, stream_.get()) {}
 
-  void run() {
+  void run(std::string_view cache) {
     const int64_t sum = 0;
     ceiling_ = make_buffer(api_, kCeilingBytes);
     sum_ = make_buffer(api_, sizeof sum);
     api_.copy_to_device(sum_.get().data, &sum, sizeof sum, stream_.get());
     const std::vector<Case> all = cases();
-    fmt::print("{:14} {:5} {:17} {:>9} {:>18} {:>7} {:>9} {:>6} {:>9}\n", "shape", "cache", "batch",
+    fmt::print("{:14} {:8} {:17} {:>9} {:>18} {:>7} {:>9} {:>6} {:>9}\n", "shape", "cache", "batch",
                "us", "spread", "TB/s", "ceiling", "share", "error");
     for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0, KvFormat::fp8_e4m3}) {
+      if (!cache.empty() && cache != kv_format_name(format)) continue;
       for (const Shape& shape : {kQwen, kLlama}) {
         const KvGeometry geometry{format, shape.n_kv_heads, shape.head_dim, kPageTokens};
         Pool pool(geometry, 4200, api_, stream_.get());
@@ -344,7 +346,7 @@ class Bench {
     }
     const double us = median(row.us), tbps = static_cast<double>(row.kv_bytes) / us * 1e-6;
     const double ceiling = median(row.ceiling_gbps) * 1e-3;
-    fmt::print("{:14} {:5} {:17} {:9.2f} {:8.2f}..{:8.2f} {:7.3f} {:9.3f} {:5.1f}% {:9.2g}\n",
+    fmt::print("{:14} {:8} {:17} {:9.2f} {:8.2f}..{:8.2f} {:7.3f} {:9.3f} {:5.1f}% {:9.2g}\n",
                c.shape.name, kv_format_name(c.format), c.what, us,
                *std::ranges::min_element(row.us), *std::ranges::max_element(row.us), tbps, ceiling,
                100 * tbps / ceiling, row.error);
@@ -365,7 +367,7 @@ int main(int argc, char** argv) {
   using namespace fathom;
   try {
     Bench bench(cuda::device_api());
-    bench.run();
+    bench.run(argc > 2 ? argv[2] : "");
     if (argc > 1) bench.save(argv[1]);
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());
