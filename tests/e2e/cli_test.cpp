@@ -55,7 +55,7 @@ TEST_F(Cli, UsageErrorsAreOneLineAndStatus2) {
   expect_one_line_error(fathom({"run", model()}), 2, "no prompt");
   expect_one_line_error(fathom({"run", model(), "-p", "a", "-f", "b"}), 2, "both -p and -f");
   expect_one_line_error(fathom({"run", model(), "-p", "a", "-ctk", "q4_0", "-ctv", "q4_0"}), 2,
-                        "f16, bf16, f32 or q8_0");
+                        "f16, bf16, f32, q8_0 or fp8-e4m3");
   expect_one_line_error(fathom({"run", model(), "-p", "a", "--logit-bias", "12"}), 2,
                         "--logit-bias");
   expect_one_line_error(fathom({"run", model(), "-p", "a", "--logit-bias", "99999999+1"}), 2,
