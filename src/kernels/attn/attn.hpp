@@ -3,8 +3,9 @@
 //   out[row, head] = sum_t softmax_t(scale * q[row, head] . K[t]) V[t],  t = 0..pos[row]
 // The reduction tree depends on the token index only. On the CPU tokens fold in order inside a
 // segment of kAttnSegmentTokens, segments fold in order into a split of kAttnSplitTokens, splits
-// fold in order into the result, each by (max, sum, output) states; on CUDA the tree is another
-// (attn_kernel.cuh). Who computes which part does not matter.
+// fold in order into the result, each by (max, sum, output) states; on CUDA the trees are others
+// (attn_kernel.cuh, and attn_flash_kernel.cuh for many rows on Hopper). Who computes which part
+// does not matter.
 // Source: online softmax, arXiv 1805.02867; split KV, arXiv 2205.14135.
 #pragma once
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over the tiled cache, one launch for decode and prefill. The reduction tree knows token
+// Attention over the tiled cache in one launch: decode, and the steps of many rows that
+// attn_flash_kernel.cuh does not take. The reduction tree knows token
 // indices only: leaves of 32 tokens fold in order into runs of 128, four of these into a node of
 // 512, and so on up to 8,192, all of these into the result, whoever computes which part
 // (attn_work_kernel.cuh). A warp takes leaves alone, without a barrier, and folds its run; the
