@@ -284,10 +284,7 @@ def main(argv=None):
         rows, new_gates = measure(name, args, machine, rng)
         all_rows += rows
         gates += new_gates
-    failed = [gate for gate in gates if not gate["pass"]]
-    for gate in failed:
-        print(f"gate {gate['id']}: found {gate['value']}, limit {gate['limit']}: {gate['why']}",
-              file=sys.stderr)
+    failed = results.report_failed(gates)
     missed = [row for row in all_rows if judge(row)[2] == "missed"]
     return peers.GATE_FAILED if failed else 1 if missed else 0
 

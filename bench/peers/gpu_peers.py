@@ -492,10 +492,7 @@ def main(argv=None):
         given_up += failed
         all_rows += rows
         gates += model_gates
-    failed = [gate for gate in gates if not gate["pass"]]
-    for gate in failed:
-        print(f"gate {gate['id']}: found {gate['value']}, limit {gate['limit']}: {gate['why']}",
-              file=sys.stderr)
+    failed = results.report_failed(gates)
     missed = [row for row in all_rows if verdict(row) == "missed"]
     return 1 if given_up else GATE_FAILED if failed else 1 if missed else 0
 

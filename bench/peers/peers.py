@@ -350,10 +350,7 @@ def main(argv=None):
         results.update_summary(args.out / machine["class"], args.commit, machine, rows)
         all_rows += rows
         gates += model_gates
-    failed = [gate for gate in gates if not gate["pass"]]
-    for gate in failed:
-        print(f"gate {gate['id']}: found {gate['value']}, limit {gate['limit']}: {gate['why']}",
-              file=sys.stderr)
+    failed = results.report_failed(gates)
     missed = [row for row in all_rows if verdict(row, machine["class"]) == "missed"]
     return GATE_FAILED if failed else 1 if missed else 0
 

@@ -12,6 +12,7 @@ import os
 import pathlib
 import platform
 import subprocess
+import sys
 
 # The sets that the kernels ask for (src/base/cpu_features.cpp), by the kernel's names.
 AVX2 = {"avx2", "fma", "bmi2", "f16c"}
@@ -81,6 +82,15 @@ def write_json(path, value):
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(value, indent=1) + "\n")
     temporary.replace(path)
+
+
+def report_failed(gates):
+    """The gates that did not pass, each named on stderr."""
+    failed = [gate for gate in gates if not gate["pass"]]
+    for gate in failed:
+        print(f"gate {gate['id']}: found {gate['value']}, limit {gate['limit']}: {gate['why']}",
+              file=sys.stderr)
+    return failed
 
 
 def update_summary(folder, commit, machine, rows):
