@@ -35,6 +35,9 @@ class Block {
   std::map<const void*, PhaseBarrier>& phases() { return phases_; }
   int n_threads() const { return static_cast<int>(threads_.size()); }
   void suspend() { scheduler_ = std::move(scheduler_).resume(); }
+  // The others go on first. A block whose threads do nothing else for long is stuck.
+  void give_way();
+  void goes_on() { n_polls_ = 0; }
 
  private:
   context::fiber start(Thread& thread);
@@ -51,7 +54,8 @@ class Block {
   size_t shared_bytes_;
   std::vector<int> warp_order_, lane_order_;
   bool warps_run_far_;  // each until all its lanes wait for others; else one round of lanes
-  int current_ = 0, n_done_ = 0;
+  int current_ = 0, n_done_ = 0, n_polls_ = 0;
+  bool gave_way_ = false;  // the thread that ran last
   context::fiber scheduler_;
   std::exception_ptr error_;
 };
@@ -104,8 +108,16 @@ context::fiber Block::start(Thread& thread) {
   });
 }
 
+void Block::give_way() {
+  constexpr int kMost = 1'000'000;
+  if (++n_polls_ > kMost) fail_kernel("threads ask for something in shared memory for ever");
+  gave_way_ = true;
+  suspend();
+}
+
 void Block::resume(Thread& thread) {
   current_ = thread.index;
+  gave_way_ = false;
   threadIdx = dim3(static_cast<unsigned>(thread.index), 0, 0);
   thread.fiber = std::move(thread.fiber).resume();
   if (error_) std::rethrow_exception(error_);
@@ -121,7 +133,8 @@ bool Block::run_warp(int warp) {
       const bool waits = thread.waits_for && thread.waits_for->generation() == thread.generation;
       if (thread.done || waits) continue;
       resume(thread);
-      any = moved = true;
+      any = true;
+      moved |= !gave_way_;
     }
   } while (moved && warps_run_far_);
   return any;
@@ -252,8 +265,17 @@ PhaseBarrier& phase_barrier(const void* at) {
 }
 
 void end_phase(PhaseBarrier& barrier) {
+  block->goes_on();
   barrier.arrived = 0;
   barrier.phase.open();
+}
+
+void deliver(PhaseBarrier& barrier) {
+  for (const PhaseBarrier::BulkCopy& copy : barrier.copies) {
+    std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+  }
+  barrier.copies.clear();
+  end_phase(barrier);
 }
 
 }  // namespace
@@ -278,18 +300,26 @@ void phase_copy(const void* at, void* to, const void* from, int bytes) {
   phase_barrier(at).copies.push_back({to, from, bytes});
 }
 
+void phase_copied(const void* at) {
+  PhaseBarrier& barrier = phase_barrier(at);
+  if (barrier.n_waiting > 0) deliver(barrier);
+}
+
 void phase_wait(const void* at, unsigned parity) {
   PhaseBarrier& barrier = phase_barrier(at);
-  if (!barrier.copies.empty() && barrier.phase.generation() % 2 == parity) {
-    for (const PhaseBarrier::BulkCopy& copy : barrier.copies) {
-      std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
-    }
-    barrier.copies.clear();
-    end_phase(barrier);
-  }
+  if (!barrier.copies.empty() && barrier.phase.generation() % 2 == parity) deliver(barrier);
+  ++barrier.n_waiting;
   while (barrier.phase.generation() % 2 == parity) {
     wait_for(barrier.phase, barrier.phase.generation(), "a wait for a barrier in shared memory");
   }
+  --barrier.n_waiting;
+}
+
+bool phase_test(const void* at, unsigned parity) {
+  const PhaseBarrier& barrier = phase_barrier(at);
+  if (barrier.phase.generation() % 2 != parity) return true;
+  block->give_way();
+  return false;
 }
 
 void copy_async(void* to, const void* from, bool inside) {

@@ -72,7 +72,7 @@ struct PhaseBarrier {
     int bytes;
   };
   Barrier phase;
-  int n_arrivals = 0, arrived = 0;
+  int n_arrivals = 0, arrived = 0, n_waiting = 0;
   std::vector<BulkCopy> copies;  // of the phase
 };
 
@@ -105,7 +105,12 @@ void barrier_arrive(int id, int n_threads);
 void phase_init(const void* barrier, int n_arrivals);
 void phase_arrive(const void* barrier);
 void phase_copy(const void* barrier, void* to, const void* from, int bytes);
+// The phase's copies are all under way: they arrive when a thread waits for them, or now if one
+// does.
+void phase_copied(const void* barrier);
 void phase_wait(const void* barrier, unsigned parity);
+// Whether phase_wait would return at once; else the others have a turn first.
+bool phase_test(const void* barrier, unsigned parity);
 
 void copy_async(void* to, const void* from, bool inside);
 void commit_copies();

@@ -15,6 +15,8 @@ inline constexpr bool kHasPdl = true;
 inline void pdl_wait() {}
 inline void pdl_launch_dependents() {}
 
+inline int opaque(int value) { return value; }
+
 using Barrier = uint64_t;
 
 inline void copy_barrier_init(Barrier* barrier) { emulator::phase_init(barrier, 1); }
@@ -27,9 +29,34 @@ template <int n>
 void warp_copy(std::byte* to, const std::byte* const (&from)[n], int bytes, Barrier* barrier) {
   if (threadIdx.x % 32 != 0) return;
   for (int i = 0; i < n; ++i) emulator::phase_copy(barrier, to + i * bytes, from[i], bytes);
+  emulator::phase_copied(barrier);
+}
+struct BulkCopy {
+  std::byte* to;
+  const std::byte* from;
+  int bytes;
+};
+template <bool kOnce, int n>
+void thread_copy(const BulkCopy (&copies)[n], Barrier* barrier) {
+  for (const BulkCopy& copy : copies) {
+    emulator::phase_copy(barrier, copy.to, copy.from, copy.bytes);
+  }
+  emulator::phase_copied(barrier);
+}
+inline void barrier_init_fence() {}
+inline bool barrier_test(Barrier* barrier, uint32_t parity) {
+  return emulator::phase_test(barrier, parity);
 }
 inline void barrier_wait(Barrier* barrier, uint32_t parity) {
   emulator::phase_wait(barrier, parity);
+}
+
+// A block is alone.
+inline void cluster_arrive() {}
+inline void cluster_wait() {}
+template <class T>
+T* cluster_map(T* p, unsigned) {
+  return p;
 }
 
 }  // namespace fathom::cuda

@@ -64,4 +64,16 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_byte
                    });
 }
 
+template <class... Params, class... Args>
+void launch_clusters(void (*kernel)(Params...), int, dim3 grid, dim3 block, size_t shared_bytes,
+                     void* stream, Args&&... args) {
+  launch(kernel, grid, block, shared_bytes, stream, std::forward<Args>(args)...);
+}
+
+inline bool has_bulk_copies() { return true; }
+template <class... Params>
+bool cluster_fits(void (*)(Params...), int, int, int) {
+  return false;
+}
+
 }  // namespace fathom::cuda
