@@ -12,8 +12,8 @@ HiddenForm hidden_form(const NormGateUpActArgs::Static& front,
   const auto product = matmul_params({&down.w}, 1, 1, nullptr, nullptr, 0.0f);
   const bool is_codes = product.any_codes && !product.any_f16 && !product.any_bf16;
   const bool fits = quant::act_layout(product, 1).bytes <= front.d_ff * int64_t{sizeof(float)};
-  return is_codes && fits && front.d_ff % quant::kMmaBlock == 0 && matmul_columns(gate_up) == 1 &&
-                 matmul_columns(product) == 1
+  return is_codes && fits && front.d_ff % quant::kMmaTileCols == 0 &&
+                 matmul_columns(gate_up) == 1 && matmul_columns(product) == 1
              ? HiddenForm::backend
              : HiddenForm::floats;
 }

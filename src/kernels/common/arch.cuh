@@ -53,6 +53,12 @@ __device__ __forceinline__ void pdl_launch_dependents() {
 #endif
 }
 
+// A value that the compiler takes for a new one: what follows from it is not worked out before.
+__device__ __forceinline__ int opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // In shared memory. Of copies: counts what is still missing of one stage of a warp's ring.
 using Barrier = uint64_t;
 
@@ -128,6 +134,61 @@ __device__ __forceinline__ void warp_copy(std::byte* to, const std::byte* const 
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier))
                : "memory");
 #endif
+}
+
+// A part of what one thread copies to shared memory; `bytes` is a multiple of 16.
+struct BulkCopy {
+  std::byte* to;
+  const std::byte* from;
+  int bytes;
+};
+// By one thread, on GPUs with bulk copies (sm_90 on). The barrier's phase ends when all are there.
+// kOnce: they are read once a step, as weights are.
+template <bool kOnce, int n>
+__device__ __forceinline__ void thread_copy(const BulkCopy (&copies)[n], Barrier* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  int bytes = 0;
+  for (const BulkCopy& copy : copies) bytes += copy.bytes;
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+  for (const BulkCopy& copy : copies) {
+    if constexpr (kOnce) {
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+          "[%1], %2, [%3], %4;" ::"r"(shared_address(copy.to)),
+          "l"(copy.from), "r"(copy.bytes), "r"(shared_address(barrier)), "l"(evict_first_policy())
+          : "memory");
+    } else {
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+          "[%3];" ::"r"(shared_address(copy.to)),
+          "l"(copy.from), "r"(copy.bytes), "r"(shared_address(barrier))
+          : "memory");
+    }
+  }
+#endif
+}
+
+// Barriers that were initialised are seen by copies.
+__device__ __forceinline__ void barrier_init_fence() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+// Whether barrier_wait() would return at once.
+__device__ __forceinline__ bool barrier_test(Barrier* barrier, uint32_t parity) {
+  uint32_t done = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+#endif
+  return done != 0;
 }
 
 // Until the copies of the stage are there, or all warps have arrived; parity: 0 for the barrier's

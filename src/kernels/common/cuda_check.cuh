@@ -28,23 +28,58 @@ void use_most_shared_memory(Kernel* kernel) {
                              cudaSharedmemCarveoutMaxShared));
 }
 
-// Launches a kernel that may start while the one before it in the stream still runs; it reads what
-// earlier kernels wrote after pdl_wait() only.
+// As launch(), in clusters of so many blocks.
 template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
-            Args&&... args) {
+void launch_clusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block,
+                     size_t shared_bytes, void* stream, Args&&... args) {
   use_most_shared_memory(kernel);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
+  check(cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...));
+}
+
+// Launches a kernel that may start while the one before it in the stream still runs; it reads what
+// earlier kernels wrote after pdl_wait() only.
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
+            Args&&... args) {
+  launch_clusters(kernel, 1, grid, block, shared_bytes, stream, std::forward<Args>(args)...);
+}
+
+// Compute capability 9 on: bulk copies to shared memory, and clusters of blocks.
+inline bool has_bulk_copies() {
+  int device = 0, major = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major >= 9;
+}
+
+// Whether the device holds clusters of so many blocks of the kernel.
+template <class... Params>
+bool cluster_fits(void (*kernel)(Params...), int cluster, int threads, int shared_bytes) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(cluster));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.attrs = &attribute;
   config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...));
+  int n = 0;
+  if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess) return n > 0;
+  cudaGetLastError();
+  return false;
 }
 
 }  // namespace fathom::cuda

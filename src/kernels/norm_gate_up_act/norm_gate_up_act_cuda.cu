@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gate and up of the same rows go together, so that a block has both sums.
-#include "base/check.hpp"
 #include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
 #include "kernels/quant/matmul_launch_kernel.cuh"
 #include "tensor/portable_math.hpp"
@@ -53,11 +52,9 @@ void norm_gate_up_act_cuda(ExecContext& ctx, const NormGateUpActArgs& args) {
   const quant::MatmulParams p =
       cuda::matmul_params({&s.gate, &s.up}, 2, n_rows, args.x, s.norm, s.rms_eps);
   if (n_rows == 1 && s.h_form == HiddenForm::backend) {
-    const int64_t n_codes = quant::mma_padded_cols(s.d_ff);
-    const int64_t bytes = n_codes + n_codes / quant::kMmaBlock * int64_t{sizeof(quant::ActInfo)};
-    FATHOM_CHECK(bytes <= s.d_ff * int64_t{sizeof(float)}, "codes of h are longer than its floats");
+    FATHOM_CHECK(s.d_ff % quant::kMmaTileCols == 0, "codes of h have no padding");
     auto* codes = reinterpret_cast<std::byte*>(args.h);
-    auto* info = reinterpret_cast<quant::ActInfo*>(codes + n_codes);
+    auto* info = reinterpret_cast<quant::ActInfo*>(codes + s.d_ff);
     return cuda::launch_matmul_one(p, SiluTimesCodes{codes, info}, ctx.stream.handle);
   }
   cuda::launch_matmul(p, workspace.take<std::byte>(workspace_bytes_cuda(s)),

@@ -68,7 +68,7 @@ TEST_P(CudaMatmul, EqualsTheExactProductAtEveryNumberOfRows) {
   };
   std::vector<Shape> shapes{{16, block}, {75, 5 * block}};
   if (kIsEmulated) {
-    shapes.push_back({33, 3072});
+    shapes.insert(shapes.end(), {{33, 3072}, {16 * 75 - 3, 2 * block}});
   } else {
     shapes.insert(shapes.end(), {{304, 19 * block}, {48, 4864}, {33, 18944}});
   }
@@ -122,7 +122,9 @@ TEST_P(CudaMatmul, GateAndUp) {
   struct Shape {
     int64_t d_ff, cols;
   };
-  for (const auto [d_ff, cols] : {Shape{200, 768}, Shape{16 * kManyGroups + 8, 256}}) {
+  std::vector<Shape> shapes{{200, 768}, {16 * kManyGroups + 8, 256}};
+  if (!kIsEmulated) shapes.push_back({16 * kManyGroups + 8, 1024});
+  for (const auto [d_ff, cols] : shapes) {
     const CudaMatrix gate(type, d_ff, cols, 3), up(type, d_ff, cols, 4);
     const std::vector<float> x = quant::random_activations(kManyRows * cols, 5);
     const std::vector<float> norm = uniform_values(cols, 0.5f, 1.5f, 6);
@@ -169,10 +171,9 @@ TEST_P(CudaMatmul, HiddenFormOfOneRow) {
   struct Shape {
     int64_t d_ff, cols;
   };
-  std::vector<Shape> shapes{{96, 256}, {1056, 768}, {16 * kManyGroups + 32, 256}};
+  std::vector<Shape> shapes{{256, 256}, {1024, 768}, {(kManyGroups / 16 + 1) * 256, 256}};
   if (!kIsEmulated) shapes.push_back({18944, 3584});
   for (const auto [d_ff, cols] : shapes) {
-    if (d_ff % dtype_info(type).block_elems != 0) continue;
     const CudaMatrix gate(type, d_ff, cols, 3), up(type, d_ff, cols, 4), w(type, 48, d_ff, 5);
     std::vector<float> x = quant::random_activations(cols, 6);
     const DeviceArray<float> norm = upload(uniform_values(cols, 0.5f, 1.5f, 7));
@@ -199,30 +200,33 @@ TEST_P(CudaMatmul, HiddenFormOfOneRow) {
 
 TEST_P(CudaMatmul, HeadTakesTheRowsThatWantLogits) {
   const DType type = GetParam();
-  const int64_t cols = 512, vocab = kIsEmulated ? 203 : 1003;
-  const CudaMatrix head(type, vocab, cols, 3);
-  const std::vector<float> x = quant::random_activations(kManyRows * cols, 5);
-  const std::vector<float> norm = uniform_values(cols, 0.5f, 1.5f, 6);
-  const std::vector<int32_t> rows{2, 3, 11, 20, 31};
-  const std::vector<float> seen = as_seen(type, rms_norm_rows(x, norm, kEps));
-  std::vector<float> all(kManyRows * vocab, 0.0f), expected;
-  ExecContext host;
-  StepState step{};
-  step.n_rows = kManyRows;
-  out_proj_residual_ref(host,
-                        {{head.reference, nullptr, kManyRows}, &step, seen.data(), all.data()});
-  for (const int32_t row : rows) {
-    expected.insert(expected.end(), all.begin() + row * vocab, all.begin() + (row + 1) * vocab);
+  // The larger one has several chunks for each block of matmul_few_kernel.
+  for (const int64_t vocab : {int64_t{203}, kIsEmulated ? int64_t{1003} : int64_t{50003}}) {
+    const int64_t cols = 512;
+    const CudaMatrix head(type, vocab, cols, 3);
+    const std::vector<float> x = quant::random_activations(kManyRows * cols, 5);
+    const std::vector<float> norm = uniform_values(cols, 0.5f, 1.5f, 6);
+    const std::vector<int32_t> rows{2, 3, 11, 20, 31};
+    const std::vector<float> seen = as_seen(type, rms_norm_rows(x, norm, kEps));
+    std::vector<float> all(kManyRows * vocab, 0.0f), expected;
+    ExecContext host;
+    StepState step{};
+    step.n_rows = kManyRows;
+    out_proj_residual_ref(host,
+                          {{head.reference, nullptr, kManyRows}, &step, seen.data(), all.data()});
+    for (const int32_t row : rows) {
+      expected.insert(expected.end(), all.begin() + row * vocab, all.begin() + (row + 1) * vocab);
+    }
+    const DeviceArray<float> device_x = upload(x), device_norm = upload(norm);
+    const DeviceArray<int32_t> device_rows = upload(rows);
+    const NormHeadArgs::Static s{cols, vocab, kEps, device_norm.get(), on_device(head), 8};
+    use_workspace(workspace_bytes_cuda(s));
+    step.n_out = static_cast<int32_t>(rows.size());
+    step.out_row = device_rows.get();
+    const DeviceArray<float> logits = poisoned<float>(step.n_out * vocab);
+    norm_head_cuda(ctx(), {s, &step, device_x.get(), logits.get()});
+    EXPECT_TRUE(close(download(logits), expected, 2e-3));
   }
-  const DeviceArray<float> device_x = upload(x), device_norm = upload(norm);
-  const DeviceArray<int32_t> device_rows = upload(rows);
-  const NormHeadArgs::Static s{cols, vocab, kEps, device_norm.get(), on_device(head), 8};
-  use_workspace(workspace_bytes_cuda(s));
-  step.n_out = static_cast<int32_t>(rows.size());
-  step.out_row = device_rows.get();
-  const DeviceArray<float> logits = poisoned<float>(step.n_out * vocab);
-  norm_head_cuda(ctx(), {s, &step, device_x.get(), logits.get()});
-  EXPECT_TRUE(close(download(logits), expected, 2e-3));
 }
 
 // NaN and infinities in a row's activations show in that row, and only there.

@@ -25,6 +25,7 @@ inline constexpr int kActThreads = 32 * kActWarps;
 inline constexpr int kMatmulMaxStages = 8;
 inline constexpr int kMatmulSharedBytes = 112 << 10;  // of a block: half an SM's, less 2 KB
 inline constexpr int kMatmulActCols = 512;            // activations that a warp makes at a time
+inline constexpr int kActCols = kActWarps * kMatmulActCols;  // and a block
 inline constexpr int kMatmulMaxParts = 3;
 
 // One matrix of a product.
@@ -53,6 +54,7 @@ struct MatmulParams {
   const int* in_row;  // [n_rows] rows of `in`, or null: 0, 1, ...
   const float* norm;  // [cols] or null
   float eps;
+  bool mixed;     // of one row: the parts' types differ
   bool in_codes;  // of one row: `in` is its codes and infos (act_layout) already
   bool any_codes, any_f16, any_bf16;  // which forms of activations the parts need
   std::byte* acts;  // the activations of all rows, made before; null: each block makes its own
@@ -61,11 +63,8 @@ struct MatmulParams {
 __host__ __device__ constexpr int64_t round16(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 // Columns up to the end of the last tile; activations are zeros there.
-__host__ __device__ constexpr int64_t mma_padded_cols(int64_t cols) {
-  return (cols + kMmaTileCols - 1) / kMmaTileCols * kMmaTileCols;
-}
 __host__ __device__ inline int padded_cols(const MatmulParams& p) {
-  return static_cast<int>(mma_padded_cols(p.cols));
+  return (p.cols + kMmaTileCols - 1) / kMmaTileCols * kMmaTileCols;
 }
 
 // Bytes of the activations of n_rows rows, and where each form stands.
@@ -211,37 +210,15 @@ class ActMaker {
     if (p.norm) norm_ = load_piece(p.norm, first(), p.cols);
   }
 
-  // Of one row, what the kernel before has made: codes and infos (act_layout), of the blocks before
-  // the last column.
-  __device__ void take(std::byte* to) const {
-    const ActLayout l = act_layout(p_, 1);
-    const int n_codes = static_cast<int>(l.info / 16), n = static_cast<int>(l.bytes / 16);
-    const int n_blocks = p_.cols / kMmaBlock;
-    const auto* from = reinterpret_cast<const uint4*>(p_.in);
-#pragma unroll 1
-    for (int first = static_cast<int>(threadIdx.x); first < n; first += kTakeBatch * kActThreads) {
-      uint4 x[kTakeBatch];
-#pragma unroll
-      for (int i = 0; i < kTakeBatch; ++i) {
-        const int at = first + i * kActThreads, block = at < n_codes ? at / 2 : at - n_codes;
-        x[i] = at < n && block < n_blocks ? __ldcg(from + at) : uint4{};
-      }
-#pragma unroll
-      for (int i = 0; i < kTakeBatch; ++i) {
-        const int at = first + i * kActThreads;
-        if (at < n) reinterpret_cast<uint4*>(to)[at] = x[i];
-      }
-    }
-  }
-
   // Of one row into column `col` of n_cols, up to the column `end`; `shared` holds kActWarps
-  // floats.
-  __device__ void make(int row, std::byte* to, int col, int n_cols, int end, float* shared) const {
+  // floats. Without a norm from the column `begin` on, a multiple of kActCols.
+  __device__ void make(int row, std::byte* to, int col, int n_cols, int end, float* shared,
+                       int begin = 0) const {
     const float* in = p_.in + static_cast<int64_t>(p_.in_row ? p_.in_row[row] : row) * p_.cols;
-    constexpr int kStep = kActWarps * kMatmulActCols;
+    constexpr int kStep = kActCols;
     if (!p_.norm) {
 #pragma unroll 1
-      for (int at = first(); at < end; at += kBatch * kStep) {
+      for (int at = begin + first(); at < end; at += kBatch * kStep) {
         ActPiece x[kBatch];
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) x[i] = load_piece(in, at + i * kStep, p_.cols);
@@ -267,8 +244,7 @@ class ActMaker {
   }
 
  private:
-  static constexpr int kBatch = 3;      // pieces of a thread whose loads are in flight together
-  static constexpr int kTakeBatch = 8;  // the same of 16 bytes
+  static constexpr int kBatch = 3;  // pieces of a thread whose loads are in flight together
 
   __device__ static int first() { return static_cast<int>(threadIdx.x / 32) * kMatmulActCols; }
   __device__ static float add_squares(float sum, const ActPiece& x) {

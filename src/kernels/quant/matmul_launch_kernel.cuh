@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "kernels/common/cuda_check.cuh"
+#include "kernels/quant/matmul_few_kernel.cuh"
 #include "kernels/quant/matmul_one_kernel.cuh"
 #include "kernels/quant/matmul_prefill_launch_kernel.cuh"
 #include "tensor/packed_matrix.hpp"
@@ -32,13 +33,14 @@ inline quant::MatmulPart matmul_part(const PackedMatrix& w) {
   return part;
 }
 
-// The warps of a team: as few as finish in as many rounds as all could, and of those that leave
-// room for two blocks on an SM (matmul_one_kernel.cuh), down to kFewestLanes. Of the matrices
+// The warps of a team: as few as finish in as many rounds as all could, and of those whose rings
+// leave room for two blocks on an SM (matmul_one_kernel.cuh), down to kFewestLanes. Of the matrices
 // alone: the sums' order hangs on it.
 inline int matmul_lanes(const quant::MatmulParams& p, int n_tiles) {
   constexpr int kFewestLanes = 5, kTwoStages = 2;
   quant::MatmulParams one = p;
   one.n_teams = 1;
+  one.in_codes = true;
   one.n_stages = kTwoStages;
   one.n_lanes = quant::kMatmulMaxLanes;
   while (one.n_lanes > kFewestLanes && quant::one_shared(one).bytes > quant::kMatmulSharedBytes) {
@@ -63,6 +65,7 @@ inline quant::MatmulParams matmul_params(std::initializer_list<const PackedMatri
     p.any_bf16 |= part.type == DType::bf16;
     p.any_codes |= part.type != DType::f16 && part.type != DType::bf16;
     p.cols = static_cast<int>(w->cols);
+    p.mixed |= bundle == 1 && p.n_parts > 0 && part.type != p.parts[0].type;
     p.parts[p.n_parts++] = part;
   }
   p.bundle = bundle;
@@ -76,18 +79,22 @@ inline quant::MatmulParams matmul_params(std::initializer_list<const PackedMatri
   return p;
 }
 
+// Columns of a launch of matmul_few_kernel for so many rows of the step.
+inline int few_columns(int64_t n_rows) { return n_rows <= 8 ? 8 : n_rows <= 16 ? 16 : 32; }
+
 // Scratch of a product with at most max_rows rows, as Workspace::take counts it.
 inline int64_t matmul_acts_bytes(std::initializer_list<const PackedMatrix*> matrices,
                                  int64_t max_rows) {
   const quant::MatmulParams p = matmul_params(matrices, 1, max_rows, nullptr, nullptr, 0.0f);
   const int64_t bytes =
-      std::max(quant::act_layout(p, p.n_rows).bytes,
+      std::max(quant::act_layout(p, std::max(p.n_rows, few_columns(p.n_rows))).bytes,
                p.n_rows < kPrefillRows ? 0 : quant::prefill_acts(p, p.n_rows).bytes);
   return (bytes + 63) / 64 * 64;
 }
 
-// Fills p.acts from p.in (matmul_acts_cuda.cu).
-void make_matmul_acts(const quant::MatmulParams& p, void* stream);
+// Fills p.acts from p.in with the activations of n_cols rows, of which those from p.n_rows on are
+// left as they are (matmul_acts_cuda.cu).
+void make_matmul_acts(const quant::MatmulParams& p, int n_cols, void* stream);
 
 inline int n_multiprocessors() {
   int n = 0;
@@ -120,17 +127,18 @@ void use_shared(Kernel kernel, size_t bytes) {
                              static_cast<int>(bytes)));
 }
 
-template <class Op>
+template <class Op, bool kInCodes = false>
 void launch_matmul_one(quant::MatmulParams p, const Op& op, void* stream) {
-  const auto kernel = quant::matmul_one_kernel<Op>;
+  p.in_codes = kInCodes;
+  const auto kernel = quant::matmul_one_kernel<Op, kInCodes>;
   p.n_teams = quant::kOneStreams / p.n_lanes;
   if constexpr (quant::HasUnitsDone<Op>) p.scratch_bytes = Op::kScratchBytes;
+  p.run = quant::TakesBlocks<Op> ? 2 : 1;
   const int half = half_of_sm(p.norm != nullptr);
   size_t shared =
       use_stages(p, half, [](const auto& params) { return quant::one_shared(params).bytes; });
   if (p.norm) shared = std::max(shared, static_cast<size_t>(half));
   use_shared(kernel, shared);
-  p.run = quant::TakesBlocks<Op> ? 2 : 1;
   const int n_blocks = (quant::one_units(p) / p.run + p.n_teams - 1) / p.n_teams;
   launch(kernel, dim3(static_cast<unsigned>(std::min(n_blocks, n_multiprocessors()))),
          dim3(quant::kActThreads), shared, stream, p, op);
@@ -154,6 +162,87 @@ void launch_matmul_columns(quant::MatmulParams p, const Op& op, void* stream) {
       kernel,
       dim3(static_cast<unsigned>(std::min(n_blocks, resident)), static_cast<unsigned>(n_columns)),
       dim3(quant::kActThreads), shared, stream, p, op);
+}
+
+// Whether the rows are few, there are bulk copies, and each of the product's tiles holds codes.
+inline bool takes_few(const quant::MatmulParams& p) {
+  return p.n_rows <= 32 && has_bulk_copies() && !p.any_f16 && !p.any_bf16;
+}
+
+// Rings and totals within half of an SM: first two stages of tiles and the fewest of activations,
+// then what makes the copies run ahead. False: they do not fit.
+template <int kColumns>
+bool fit_few(const quant::MatmulParams& p, quant::FewPlan& plan) {
+  const auto fits = [&] {
+    return quant::few_shared<kColumns>(p, plan).bytes <= quant::kMatmulSharedBytes;
+  };
+  const int of_lane = plan.n_tiles(0);
+  // A lane's activations are used in one go, by a block that has no other lanes.
+  const bool once = plan.n_shares > 1 && plan.slots <= quant::kFewStreams;
+  plan.n_stages = 2;
+  plan.n_act_stages = once ? std::min(2, of_lane) : of_lane;
+  if (!fits()) return false;
+  const auto more = [&](int& stages, int most) {
+    while (stages < most) {
+      ++stages;
+      if (fits()) continue;
+      --stages;
+      return;
+    }
+  };
+  more(plan.n_act_stages,
+       once ? 3 : std::min(of_lane + 2, std::max(of_lane, 2 * plan.fewest_tiles)));
+  more(plan.n_stages, quant::kMatmulMaxStages);
+  return true;
+}
+
+// Blocks with all lanes of their chunks where each gets as many row groups as it has warps, else
+// clusters; without slots where neither fits.
+template <int kColumns>
+quant::FewPlan plan_few(const quant::MatmulParams& p, int n_blocks, bool has_clusters) {
+  const auto in_bundles = [&](int slots) { return (slots + p.bundle - 1) / p.bundle * p.bundle; };
+  const int n_groups = p.n_units * p.bundle;
+  const int each = (n_groups + n_blocks - 1) / n_blocks;
+  const int rounds = (each + quant::kFewMaxSlots - 1) / quant::kFewMaxSlots;
+  const int fewest = in_bundles(quant::kFewStreams);
+  quant::FewPlan plan{};
+  plan.n_shares = 1;
+  plan.fewest_tiles = p.parts[0].n_tiles / p.n_lanes;
+  plan.n_longer = p.parts[0].n_tiles % p.n_lanes;
+  bool fits = false;
+  if (!has_clusters || each >= quant::kFewStreams) {
+    plan.slots = std::max(fewest, in_bundles((each + rounds - 1) / rounds));
+    for (; plan.slots >= fewest; plan.slots -= p.bundle) {
+      if ((fits = fit_few<kColumns>(p, plan))) break;
+    }
+  }
+  if (!fits && has_clusters) {
+    plan.n_shares = p.n_lanes;
+    plan.slots = quant::kFewStreams / p.bundle * p.bundle;
+    fits = fit_few<kColumns>(p, plan);
+  }
+  if (!fits) return {};
+  plan.n_chunks = (n_groups + plan.slots - 1) / plan.slots;
+  return plan;
+}
+
+// p.acts: scratch of matmul_acts_bytes. False: nothing was launched.
+template <int kColumns, class Op>
+bool launch_matmul_few(const quant::MatmulParams& p, const Op& op, void* stream) {
+  const auto kernel = quant::matmul_few_kernel<kColumns, Op>;
+  use_shared(kernel, quant::kMatmulSharedBytes);
+  const bool has_clusters =
+      cluster_fits(kernel, p.n_lanes, quant::kActThreads, quant::kMatmulSharedBytes);
+  const int n_blocks = 2 * n_multiprocessors();
+  const quant::FewPlan plan = plan_few<kColumns>(p, n_blocks, has_clusters);
+  if (plan.slots == 0) return false;
+  make_matmul_acts(p, kColumns, stream);
+  const int grid =
+      plan.n_shares == 1 ? std::min(plan.n_chunks, n_blocks) : plan.n_chunks * plan.n_shares;
+  launch_clusters(
+      kernel, plan.n_shares, dim3(static_cast<unsigned>(grid)), dim3(quant::kActThreads),
+      static_cast<size_t>(quant::few_shared<kColumns>(p, plan).bytes), stream, p, plan, op);
+  return true;
 }
 
 // Whether a block with two stages fits into what the GPU gives a block.
@@ -201,7 +290,14 @@ void launch_matmul(quant::MatmulParams p, std::byte* acts, const Op& op, void* s
   if (columns == 1) return launch_matmul_one(p, op, stream);
   if (columns == 4) return launch_matmul_columns<4, true>(p, op, stream);
   p.acts = acts;
-  make_matmul_acts(p, stream);
+  if (takes_few(p)) {
+    const int few = few_columns(p.n_rows);
+    const bool launched = few == 8    ? launch_matmul_few<8>(p, op, stream)
+                          : few == 16 ? launch_matmul_few<16>(p, op, stream)
+                                      : launch_matmul_few<32>(p, op, stream);
+    if (launched) return;
+  }
+  make_matmul_acts(p, p.n_rows, stream);
   if (columns == 8) return launch_matmul_columns<8, false>(p, op, stream);
   if (columns == 16) return launch_matmul_columns<16, false>(p, op, stream);
   return launch_matmul_columns<32, false>(p, op, stream);

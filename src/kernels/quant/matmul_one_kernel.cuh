@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with one row of a step: decode. The same sums as matmul_kernel.cuh, bit for bit, laid
 // out for the speed of the memory:
-// - A unit is two row groups: gate and up of the same rows, or neighbours of one matrix. A warp
-//   takes a tile of each in one turn; both meet the same activations.
-// - The last warp of a block streams nothing: it finishes units while the others go on.
+// - A unit is two row groups: gate and up of the same rows, or neighbours of one matrix. In a turn
+//   the warps of a team take a tile of each, neighbours in memory; both meet the same activations.
+// - One warp copies for the teams and finishes their units while they go on. So those that multiply
+//   do hardly anything else: on an H200 copying for themselves cost them a fifth of their time,
+//   finding the next unit another (docs/kernels/2026-11-30-cuda-products.md).
 // - A block takes half of an SM's registers and shared memory, so that the next kernel's blocks
 //   stand beside it with full rings when it ends: the stream of weights does not stop between
 //   kernels. Products of the normed residual stream take a little more than half of the shared
@@ -11,14 +13,14 @@
 //   not share an SM while another has none.
 // - Before a block waits for the kernel before it, it rehearses: one round of all that it will do,
 //   on what happens to be there, nothing stored. The instructions are in the caches then (cold,
-//   they cost 4 to 6 us a kernel on an H200: docs/kernels/2026-11-30-cuda-products.md).
+//   they cost 4 to 6 us a kernel).
 #pragma once
 
 #include "kernels/quant/matmul_kernel.cuh"
 
 namespace fathom::quant {
 
-inline constexpr int kOneStreams = kActWarps - 1;  // warps of a block that stream
+inline constexpr int kOneStreams = kActWarps - 1;  // warps of a block that multiply
 
 // Units of a product of one row.
 __host__ __device__ inline int one_units(const MatmulParams& p) {
@@ -28,8 +30,7 @@ __host__ __device__ inline int one_units(const MatmulParams& p) {
   return n;
 }
 
-// What a unit's two row groups are. The second may lie behind the last of its matrix: then it is
-// the first again, and dropped.
+// What a unit's two row groups are. Without a second one that is the first again, and dropped.
 struct OneUnit {
   int part[2], group[2];
   bool has_second;
@@ -49,97 +50,67 @@ __device__ inline int unit_after(const MatmulParams& p, int unit) {
   return unit + 1 + (((unit + 1) & (p.run - 1)) == 0 ? skipped : 0);
 }
 
-// Shared memory of a block: barriers of the rings' stages and of the teams, rings, sums of the
-// warps (two units of them), the op's scratch, activations.
+// Shared memory of a block: barriers of the rings' stages (full, then empty, of each team) and of
+// the teams' sums, rings, sums of the warps (two units of them), the op's scratch, activations.
 struct OneShared {
   int team_barriers, rings, sums, scratch, acts, bytes;  // barriers of the stages at 0
+  int stage_bytes;                                       // of a turn of a team
 };
 inline constexpr int kOneSums = 2 * kMmaRows;  // floats that a warp leaves of a unit
 __host__ __device__ inline OneShared one_shared(const MatmulParams& p) {
   const int n_warps = p.n_teams * p.n_lanes, barrier = int{sizeof(cuda::Barrier)};
   OneShared s{};
-  s.team_barriers = n_warps * p.n_stages * barrier;
+  s.stage_bytes = 2 * p.n_lanes * p.stage_bytes;
+  s.team_barriers = p.n_teams * 2 * p.n_stages * barrier;
   s.rings = (s.team_barriers + p.n_teams * 4 * barrier + 127) / 128 * 128;
-  s.sums = s.rings + n_warps * p.n_stages * 2 * p.stage_bytes;
+  s.sums = s.rings + p.n_teams * p.n_stages * s.stage_bytes;
   s.scratch = s.sums + 2 * n_warps * kOneSums * 4;
   s.acts = s.scratch + p.scratch_bytes;
-  s.bytes = s.acts + static_cast<int>(round16(act_layout(p, 1).bytes));
+  s.bytes = s.acts + (p.in_codes ? 0 : static_cast<int>(round16(act_layout(p, 1).bytes)));
   return s;
 }
 
-// A warp's stream of pairs of tiles through its ring.
-class PairRing {
- public:
-  __device__ PairRing(const MatmulParams& p, std::byte* shared, const OneShared& place, int warp,
-                      int first_unit, int n_units)
-      : p_(p),
-        barriers_(reinterpret_cast<cuda::Barrier*>(shared) + warp * p.n_stages),
-        slots_(shared + place.rings + warp * p.n_stages * 2 * p.stage_bytes),
-        lane_(warp % p.n_lanes),
-        unit_(first_unit),
-        n_units_(n_units) {}
-
-  // Starts the first copies.
-  __device__ void fill() {
-    if (threadIdx.x % 32 == 0) {
-      for (int i = 0; i < p_.n_stages; ++i) cuda::copy_barrier_init(barriers_ + i);
-    }
-    __syncwarp();
-    for (int i = 0; i < p_.n_stages; ++i) release();
-    phase_ = 0;
-  }
-  // Until the warp's next pair is there.
-  __device__ __forceinline__ void wait() const { cuda::barrier_wait(barriers_ + stage_, phase_); }
-  __device__ __forceinline__ const std::byte* next() const {
-    return slots_ + stage_ * 2 * p_.stage_bytes;
-  }
-  // It has been used by all lanes: the pair after all those before goes into its place.
-  __device__ __forceinline__ void release() {
-    __syncwarp();
-    if (left_ > 0 || open_unit()) {
-      cuda::warp_copy(slots_ + stage_ * 2 * p_.stage_bytes, from_, tile_bytes_, barriers_ + stage_);
-      const int step = p_.n_lanes * tile_bytes_;
-      from_[0] += step;
-      from_[1] += step;
-      left_ -= p_.n_lanes;
-    }
-    if (++stage_ == p_.n_stages) {
-      stage_ = 0;
-      phase_ ^= 1;
-    }
-  }
-
-  // All copies are on their way.
-  __device__ bool is_done() const { return left_ <= 0 && unit_ >= n_units_; }
-
- private:
-  // The next unit in which the warp has tiles.
-  __device__ bool open_unit() {
-    while (unit_ < n_units_) {
-      const OneUnit unit = one_unit(p_, unit_);
-      unit_ = unit_after(p_, unit_);
-      left_ = p_.parts[unit.part[0]].n_tiles - lane_;
-      if (left_ <= 0) continue;
-      tile_bytes_ = p_.parts[unit.part[0]].tile_bytes;
-      for (int i = 0; i < 2; ++i) {
-        const MatmulPart& part = p_.parts[unit.part[i]];
-        from_[i] =
-            part.data + (static_cast<int64_t>(unit.group[i]) * part.n_tiles + lane_) * tile_bytes_;
-      }
-      return true;
-    }
-    return false;
-  }
-
-  const MatmulParams& p_;
-  cuda::Barrier* barriers_;
-  std::byte* slots_;
-  int lane_, unit_, n_units_;      // the unit to open next
-  int left_ = 0, tile_bytes_ = 0;  // tiles of the unit from the next one on
-  const std::byte* from_[2] = {};
-  int stage_ = 0;
-  uint32_t phase_ = 0;
+// A team's ring: a stage holds the tiles of a turn, those of the first row group, then those of the
+// second.
+struct TeamRing {
+  cuda::Barrier *full, *empty;  // [n_stages]
+  std::byte* stages;
+  __device__ TeamRing(const MatmulParams& p, std::byte* shared, const OneShared& place, int team)
+      : full(reinterpret_cast<cuda::Barrier*>(shared) + team * 2 * p.n_stages),
+        empty(full + p.n_stages),
+        stages(shared + place.rings + team * p.n_stages * place.stage_bytes) {}
 };
+// Where a stream stands in a ring.
+struct OneRingPlace {
+  int stage = 0;
+  uint32_t round = 0;
+  __device__ void next(int n_stages) {
+    if (++stage < n_stages) return;
+    stage = 0;
+    ++round;
+  }
+};
+// Two full and two empty barriers of a team's sums.
+__device__ inline cuda::Barrier* sum_barriers(std::byte* shared, const OneShared& place, int team) {
+  return reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
+}
+
+__device__ inline void init_barriers(const MatmulParams& p, std::byte* shared,
+                                     const OneShared& place) {
+  if (threadIdx.x % 32 == 0) {
+    for (int team = 0; team < p.n_teams; ++team) {
+      const TeamRing ring(p, shared, place, team);
+      for (int i = 0; i < p.n_stages; ++i) {
+        cuda::copy_barrier_init(ring.full + i);
+        cuda::warp_barrier_init(ring.empty + i, p.n_lanes);
+      }
+      for (int i = 0; i < 4; ++i) {
+        cuda::warp_barrier_init(sum_barriers(shared, place, team) + i, i < 2 ? p.n_lanes : 1);
+      }
+    }
+  }
+  __syncwarp();
+}
 
 // Of ops in halves, the first.
 template <class Op>
@@ -151,124 +122,304 @@ __device__ __forceinline__ auto read_first(const Op& op, int part, int row) {
   }
 }
 
-// The last warp's part: what becomes of the units of all teams. !is_real: a rehearsal.
-template <class Op>
-__device__ inline void finish_units(const MatmulParams& p, const Op& op, std::byte* shared,
-                                    const OneShared& place, int n_units, bool is_real) {
-  constexpr int kRun = TakesBlocks<Op> ? 2 : 1;
-  const int lane = threadIdx.x % 32, item = lane / kMmaRows, in_group = lane % kMmaRows;
-  const int team_floats = 2 * p.n_lanes * kOneSums;
-  int first = static_cast<int>(blockIdx.x);  // run of units
-  for (int turn = 0;; ++turn) {
-    for (int team = 0; team < p.n_teams; ++team, first += static_cast<int>(gridDim.x)) {
-      if (kRun * first >= n_units) return;
-      cuda::Barrier* barriers =
-          reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
-      float value = 0.0f;  // of a block's row `lane`
-#pragma unroll
-      for (int k = 0; k < kRun; ++k) {
-        const int count = kRun * turn + k, buffer = count % 2;
-        const OneUnit unit = one_unit(p, kRun * first + k);
-        const int part = unit.part[item];
-        const int row = unit.group[item] * kMmaRows + in_group;
-        const bool own =
-            (item == 0 || (p.bundle == 1 && unit.has_second)) && row < p.parts[part].rows;
-        const int of_part = p.bundle == 2 ? 1 : part;
-        const auto before = read_first(op, of_part, own ? row : 0);
-        if (is_real) cuda::barrier_wait(barriers + buffer, count / 2 % 2);
-        const float* of = reinterpret_cast<const float*>(shared + place.sums) + team * team_floats +
-                          buffer * p.n_lanes * kOneSums + lane;
-        float total = of[0];
-        for (int w = 1; w < p.n_lanes; ++w) total += of[w * kOneSums];
-        if (is_real) cuda::warp_arrive(barriers + 2 + buffer);
-        const float other = __shfl_xor_sync(0xffffffffu, total, kMmaRows);
-        const float totals[2] = {total, other};
-        if constexpr (TakesBlocks<Op>) {
-          const float both[2] = {item == 0 ? total : other, item == 0 ? other : total};
-          const float of_unit = op.value(both);
-          if (item == k) value = of_unit;
-          if (k == 1) op.store(first, value, is_real);
-        } else if constexpr (ReadsFirst<Op>) {
-          op.write(of_part, row, 0, before, &total, is_real && own);
-        } else if (is_real && own) {
-          op(of_part, row, 0, totals);
-        }
-        if constexpr (HasUnitsDone<Op>) {
-          if (!is_real) return;
-          int group = unit.group[0];
-          for (int before = 0; before < part; ++before) group += p.parts[before].n_groups;
-          op.units_done(group, unit.has_second ? 2 : 1, shared + place.scratch);
-        }
+// The turns of a block's teams in the order in which they are used. Several teams have one turn a
+// unit each.
+class OneTurns {
+ public:
+  __device__ OneTurns(const MatmulParams& p, int n_units)
+      : p_(p), n_units_(n_units), run_(static_cast<int>(blockIdx.x)) {
+    open_unit();
+  }
+  __device__ bool done() const { return p_.run * run_ >= n_units_; }
+  __device__ void next() {
+    tile_ += p_.n_lanes;
+    at_.next(p_.n_stages);
+    if (tile_ < n_tiles_) return;
+    tile_ = 0;
+    ++count_;
+    if (++k_ == p_.run || unit() >= n_units_) {
+      k_ = 0;
+      run_ += static_cast<int>(gridDim.x);
+      if (++team_ == p_.n_teams) {
+        team_ = 0;
+        cycle_ = at_;
+        cycle_count_ = count_;
+      } else {
+        at_ = cycle_;
+        count_ = cycle_count_;
       }
-      if (!is_real) return;
     }
+    open_unit();
+  }
+
+  __device__ int team() const { return team_; }
+  __device__ int unit() const { return p_.run * run_ + k_; }
+  __device__ int block() const { return run_; }  // of two units
+  __device__ int k() const { return k_; }
+  __device__ int tile() const { return tile_; }
+  __device__ int n_tiles() const { return n_tiles_; }
+  __device__ bool ends_unit() const { return tile_ + p_.n_lanes >= n_tiles_; }
+  __device__ int count() const { return count_; }  // of the team's units before
+  __device__ const OneRingPlace& at() const { return at_; }
+
+ private:
+  __device__ void open_unit() {
+    if (!done()) n_tiles_ = p_.parts[one_unit(p_, unit()).part[0]].n_tiles;
+  }
+
+  const MatmulParams& p_;
+  int n_units_, run_, team_ = 0, k_ = 0, tile_ = 0, n_tiles_ = 0, count_ = 0, cycle_count_ = 0;
+  OneRingPlace at_, cycle_;
+};
+
+// The last warp's part: it copies the tiles of all turns, and finishes units a ring's length
+// behind, when their last tiles have been used.
+template <class Op>
+class OneKeeper {
+ public:
+  __device__ OneKeeper(const MatmulParams& p, const Op& op, std::byte* shared,
+                       const OneShared& place, int n_units)
+      : p_(p), op_(op), shared_(shared), place_(place), copied_(p, n_units), ended_(p, n_units) {}
+
+  // Fills the rings; true: all copies are under way.
+  __device__ bool fill() {
+    init_barriers(p_, shared_, place_);
+    while (!copied_.done() && copied_.at().round == 0) copy();
+    return copied_.done();
+  }
+  __device__ void run() {
+    const int cycles = (p_.n_stages + p_.run - 1) / p_.run;
+    const int behind = p_.n_teams == 1 ? p_.n_stages : cycles * p_.run * p_.n_teams;
+    while (!ended_.done()) {
+      if (!copied_.done()) copy();
+      if (!copied_.done() && n_ahead_ < behind) continue;
+      if (ended_.ends_unit()) finish(true);
+      ended_.next();
+      --n_ahead_;
+    }
+  }
+  __device__ void rehearse() {
+    if (!ended_.done()) finish(false);
+  }
+
+ private:
+  __device__ void copy() {
+    const TeamRing ring(p_, shared_, place_, copied_.team());
+    if (copied_.unit() != open_) {
+      open_ = copied_.unit();
+      const OneUnit unit = one_unit(p_, open_);
+      for (int i = 0; i < 2; ++i) {
+        const MatmulPart& part = p_.parts[unit.part[i]];
+        from_[i] = part.data + static_cast<int64_t>(unit.group[i]) * part.n_tiles * part.tile_bytes;
+      }
+      tile_bytes_ = p_.parts[unit.part[0]].tile_bytes;
+    }
+    const OneRingPlace at = copied_.at();
+    if (at.round > 0) cuda::barrier_wait(ring.empty + at.stage, (at.round - 1) % 2);
+    const int bytes = min(p_.n_lanes, copied_.n_tiles() - copied_.tile()) * tile_bytes_;
+    cuda::warp_copy(ring.stages + at.stage * place_.stage_bytes, from_, bytes,
+                    ring.full + at.stage);
+    from_[0] += bytes;
+    from_[1] += bytes;
+    copied_.next();
+    ++n_ahead_;
+  }
+
+  // !is_real: a rehearsal.
+  __device__ void finish(bool is_real) {
+    const int lane = threadIdx.x % 32, item = lane / kMmaRows, in_group = lane % kMmaRows;
+    const int team = ended_.team(), count = ended_.count(), buffer = count % 2;
+    cuda::Barrier* barriers = sum_barriers(shared_, place_, team);
+    const OneUnit unit = one_unit(p_, ended_.unit());
+    const int part = unit.part[item];
+    const int row = unit.group[item] * kMmaRows + in_group;
+    const bool own =
+        (item == 0 || (p_.bundle == 1 && unit.has_second)) && row < p_.parts[part].rows;
+    const int of_part = p_.bundle == 2 ? 1 : part;
+    const auto before = read_first(op_, of_part, own ? row : 0);
+    if (is_real) cuda::barrier_wait(barriers + buffer, count / 2 % 2);
+    const float* of = reinterpret_cast<const float*>(shared_ + place_.sums) +
+                      (2 * team + buffer) * p_.n_lanes * kOneSums + lane;
+    float total = of[0];
+    for (int w = 1; w < p_.n_lanes; ++w) total += of[w * kOneSums];
+    if (is_real) cuda::warp_arrive(barriers + 2 + buffer);
+    const float other = __shfl_xor_sync(0xffffffffu, total, kMmaRows);
+    const float totals[2] = {total, other};
+    if constexpr (TakesBlocks<Op>) {
+      const float both[2] = {item == 0 ? total : other, item == 0 ? other : total};
+      const float value = op_.value(both);
+      if (item == ended_.k()) value_ = value;
+      if (ended_.k() == 1 || !is_real) op_.store(ended_.block(), value_, is_real);
+    } else if constexpr (ReadsFirst<Op>) {
+      op_.write(of_part, row, 0, before, &total, is_real && own);
+    } else if (is_real && own) {
+      op_(of_part, row, 0, totals);
+    }
+    if constexpr (HasUnitsDone<Op>) {
+      if (!is_real) return;
+      int group = unit.group[0];
+      for (int i = 0; i < part; ++i) group += p_.parts[i].n_groups;
+      op_.units_done(group, unit.has_second ? 2 : 1, shared_ + place_.scratch);
+    }
+  }
+
+  const MatmulParams& p_;
+  const Op& op_;
+  std::byte* shared_;
+  const OneShared& place_;
+  OneTurns copied_, ended_;
+  int n_ahead_ = 0, open_ = -1, tile_bytes_ = 0;
+  const std::byte* from_[2];
+  float value_ = 0.0f;  // of a block's row `lane`
+};
+
+// What a warp that multiplies needs to know.
+struct OneStream {
+  const MatmulParams& p;
+  TeamRing ring;
+  int stage_bytes, lane;  // of the team
+  cuda::Barrier *full, *empty;
+  float* sums;
+  const std::byte* acts;  // in shared memory
+  int info;               // where infos begin there, and in p.in
+  int unit, n_units;      // the next one
+  int count = 0;          // of units
+  OneRingPlace at;
+
+  __device__ OneStream(const MatmulParams& params, std::byte* shared, const OneShared& place,
+                       int team, int team_lane, int units)
+      : p(params),
+        ring(params, shared, place, team),
+        stage_bytes(place.stage_bytes),
+        lane(team_lane),
+        full(sum_barriers(shared, place, team)),
+        empty(full + 2),
+        sums(reinterpret_cast<float*>(shared + place.sums) +
+             (team * 2 * params.n_lanes + team_lane) * kOneSums),
+        acts(shared + place.acts),
+        info(static_cast<int>(act_layout(params, 1).info)),
+        unit(params.run * (team * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x))),
+        n_units(units) {}
+
+  // Of the next unit, if there is one.
+  __device__ DType type() const {
+    return unit < n_units ? p.parts[one_unit(p, unit).part[0]].type : DType{};
+  }
+
+  __device__ __forceinline__ OneActs made_acts(int tile, int thread_lane) const {
+    const auto* made = reinterpret_cast<const std::byte*>(p.in);
+    return device_acts(made, made + info, tile * kMmaTileBlocks, thread_lane);
+  }
+
+  // Takes the units up to one of another type. !is_real: a turn of the first one, on whatever is
+  // there.
+  template <DType kType, bool kInCodes>
+  __device__ __forceinline__ void run(bool is_real) {
+    using Format = MmaFormat<kType>;
+    constexpr bool kReal = Format::kKind == MmaKind::real;
+    constexpr bool kMade = kInCodes && !kReal;
+    const int n_tiles = (p.cols + Format::kTileCols - 1) / Format::kTileCols;
+    const int thread_lane = cuda::opaque(threadIdx.x % 32);
+    OneActs next;  // made ones: the loads for a turn are under way in the one before
+    if constexpr (kMade) next = made_acts(min(lane, n_tiles - 1), thread_lane);
+    do {
+      MmaSums<1> acc[2] = {};
+      for (int first = 0; first < n_tiles; first += p.n_lanes) {
+        const int n = min(p.n_lanes, n_tiles - first), tile = first + lane;
+        const std::byte* tiles = ring.stages + at.stage * stage_bytes + lane * Format::kTileBytes;
+        OneActs now;
+        if constexpr (kMade) {
+          now = next;
+          const int after = tile + p.n_lanes < n_tiles ? tile + p.n_lanes : min(lane, n_tiles - 1);
+          next = made_acts(after, thread_lane);
+        }
+        if (is_real) cuda::barrier_wait(ring.full + at.stage, at.round % 2);
+        if (lane < n) {
+          if constexpr (kReal) {
+            const MmaActs of = acts_at(p, acts, 1);
+            for (int w = 0; w < 2; ++w) {
+              fold_floats<kType, 1>(acc[w], tiles + w * n * Format::kTileBytes, of, {0, 1},
+                                    tile * (Format::kTileCols / 16));
+            }
+          } else {
+            if constexpr (!kMade) {
+              now = shared_acts(acts, acts + info, tile * kMmaTileBlocks, thread_lane);
+            }
+            fold_codes_of_one<Format>(acc, tiles, tiles + n * Format::kTileBytes, now, thread_lane);
+          }
+        }
+        if (!is_real) break;
+        cuda::warp_arrive(ring.empty + at.stage);
+        at.next(p.n_stages);
+      }
+      leave_sums(acc, is_real);
+      if (!is_real) return;
+      unit = unit_after(p, unit);
+    } while (unit < n_units && (!p.mixed || type() == kType));
+  }
+
+  __device__ __forceinline__ void leave_sums(const MmaSums<1> (&acc)[2], bool is_real) {
+    const int buffer = count % 2, thread_lane = threadIdx.x % 32;
+    if (count >= 2) cuda::barrier_wait(empty + buffer, (count / 2 - 1) % 2);
+    float* own = sums + buffer * p.n_lanes * kOneSums;
+    if (thread_lane % 4 == 0) {
+      for (int i = 0; i < 4; ++i) own[thread_lane / 4 + 8 * i] = acc[i / 2][0][i % 2][0];
+    }
+    if (!is_real) return;
+    cuda::warp_arrive(full + buffer);
+    ++count;
+  }
+};
+
+// What all warps of a block do together before a product: in a rehearsal a part of the activations,
+// else all of them once the kernel before has ended.
+template <bool kInCodes>
+__device__ __forceinline__ void begin_one(const MatmulParams& p, std::byte* acts, bool is_real) {
+  __shared__ float norm_sums[kActWarps];
+  const ActMaker maker(p);
+  __syncthreads();
+  if (is_real) cuda::pdl_wait();
+  if constexpr (!kInCodes) {
+    const int end = is_real ? padded_cols(p) : min(padded_cols(p), kMatmulActCols * kActWarps);
+    maker.make(0, acts, 0, 1, end, norm_sums);
+    __syncthreads();
   }
 }
 
-template <class Op>
+// kInCodes: p.in_codes, apart since it needs registers.
+template <class Op, bool kInCodes>
 __global__ void __launch_bounds__(kActThreads, 2)
     matmul_one_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
+  constexpr int kFirstPass = cuda::kHasPdl ? 0 : 1;
   auto* shared = cuda::dynamic_shared<std::byte>();
-  __shared__ float norm_sums[kActWarps];
   const OneShared place = one_shared(p);
-  const int thread_lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int team = warp / p.n_lanes, lane = warp % p.n_lanes, n_units = one_units(p);
-  const bool streams = team < p.n_teams && warp < kOneStreams;
-  const int first_unit =
-      p.run * (team * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x));
-  cuda::Barrier* full = reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
-  cuda::Barrier* empty = full + 2;  // of two buffers each
-
-  PairRing ring(p, shared, place, warp, first_unit, n_units);
-  if (streams) ring.fill();
-  // With all of its own copies under way, the next kernel's do not delay this one's activations.
-  if (warp == 0 && ring.is_done()) cuda::pdl_launch_dependents();
-  if (streams && lane == 0 && thread_lane == 0) {
-    for (int buffer = 0; buffer < 2; ++buffer) {
-      cuda::warp_barrier_init(full + buffer, p.n_lanes);
-      cuda::warp_barrier_init(empty + buffer, 1);
-    }
-  }
-  const ActMaker maker(p);
-  const MmaActs acts = acts_at(p, shared + place.acts, 1);
-  float* sums = reinterpret_cast<float*>(shared + place.sums) + team * 2 * p.n_lanes * kOneSums +
-                lane * kOneSums;
+  const int warp = threadIdx.x / 32, team = warp / p.n_lanes, n_units = one_units(p);
+  if (warp == kOneStreams) {
+    OneKeeper<Op> keeper(p, op, shared, place, n_units);
+    // With all copies under way, the next kernel's do not delay this one's activations.
+    if (keeper.fill()) cuda::pdl_launch_dependents();
 #pragma unroll 1
-  for (int pass = cuda::kHasPdl ? 0 : 1; pass < 2; ++pass) {
-    const bool is_real = pass == 1;
-    __syncthreads();
-    if (is_real) cuda::pdl_wait();
-    if (p.in_codes) {
-      if (is_real) maker.take(shared + place.acts);
-    } else {
-      const int end = is_real ? padded_cols(p) : min(padded_cols(p), kMatmulActCols * kActWarps);
-      maker.make(0, shared + place.acts, 0, 1, end, norm_sums);
-    }
-    __syncthreads();
-    if (is_real && warp == 0) cuda::pdl_launch_dependents();
-    if (warp == kOneStreams) finish_units(p, op, shared, place, n_units, is_real);
-    if (!streams) continue;
-    int count = 0;
-    for (int unit = first_unit; unit < n_units; unit = unit_after(p, unit), ++count) {
-      const MatmulPart& part = p.parts[one_unit(p, unit).part[0]];
-      MmaSums<1> acc[2] = {};
-      visit_mma_format(part.type, [&](auto constant) {
-        constexpr DType kType = decltype(constant)::value;
-        for (int tile = lane; tile < part.n_tiles; tile += p.n_lanes) {
-          if (is_real) ring.wait();
-          fold_tiles_of_one<kType>(acc, ring.next(), acts, tile * MmaFormat<kType>::kTileCols);
-          if (!is_real) break;
-          ring.release();
-        }
-      });
-      const int buffer = count % 2;
-      if (count >= 2) cuda::barrier_wait(empty + buffer, (count / 2 - 1) % 2);
-      float* own = sums + buffer * p.n_lanes * kOneSums;
-      if (thread_lane % 4 == 0) {
-        for (int i = 0; i < 4; ++i) own[thread_lane / 4 + 8 * i] = acc[i / 2][0][i % 2][0];
+    for (int pass = kFirstPass; pass < 2; ++pass) {
+      begin_one<kInCodes>(p, shared + place.acts, pass == 1);
+      if (pass == 1) {
+        cuda::pdl_launch_dependents();
+        keeper.run();
+      } else {
+        keeper.rehearse();
       }
-      if (!is_real) break;
-      cuda::warp_arrive(full + buffer);
+    }
+    return;
+  }
+  OneStream stream(p, shared, place, team, warp % p.n_lanes, team < p.n_teams ? n_units : 0);
+#pragma unroll 1
+  for (int pass = kFirstPass; pass < 2; ++pass) {
+    const DType first_type = stream.type();
+    begin_one<kInCodes>(p, shared + place.acts, pass == 1);
+    for (DType type = first_type; stream.unit < stream.n_units; type = stream.type()) {
+      visit_mma_format(type, [&](auto constant) {
+        stream.template run<decltype(constant)::value, kInCodes>(pass == 1);
+      });
+      if (pass == 0) break;
     }
   }
 }

@@ -142,6 +142,12 @@ struct BlockSums {
     }
   }
 
+  __device__ __forceinline__ void add(const BlockSums& other) {
+    for (int part = 0; part < (kTwo ? 2 : 1); ++part) {
+      for (int i = 0; i < 4; ++i) of[part][i] += other.of[part][i];
+    }
+  }
+
   // What `start` holds in the places of a column.
   template <int kScale>
   __device__ __forceinline__ static void start_column(int (&start)[kTwo ? 2 : 1][4], int col,
@@ -279,19 +285,45 @@ __device__ __forceinline__ void fold_codes(MmaSums<kColumns>& acc, const std::by
   }
 }
 
-// The same for one row of the step and two tiles that meet the same activations, whose codes and
-// scales stand in shared memory without others between. Column g of the product holds the
-// activations of block g alone: zeros stand there for the other blocks.
+// What a lane needs of a tile's columns of one row, whose codes and infos stand without others
+// between, in shared memory or, where another kernel has made them, in device memory.
+struct OneActs {
+  Words2 codes;     // of block g
+  ActInfo info[2];  // of blocks 2t and 2t + 1
+};
+__device__ __forceinline__ OneActs shared_acts(const std::byte* codes, const std::byte* info,
+                                               int block0, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  const auto* of = reinterpret_cast<const ActInfo*>(info) + block0 + 2 * t;
+  return {load_as<Words2>(codes + (block0 + g) * kMmaBlock + t * 8), {of[0], of[1]}};
+}
+__device__ __forceinline__ OneActs device_acts(const std::byte* codes, const std::byte* info,
+                                               int block0, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  const uint2 words =
+      __ldcg(reinterpret_cast<const uint2*>(codes + (block0 + g) * kMmaBlock + t * 8));
+  OneActs out{{{words.x, words.y}}, {}};
+  for (int i = 0; i < 2; ++i) {
+    const int4 of = __ldcg(reinterpret_cast<const int4*>(info) + block0 + 2 * t + i);
+    out.info[i] = {__int_as_float(of.x), __int_as_float(of.y), of.z, of.w};
+  }
+  return out;
+}
+
+// The same for one row of the step and two tiles that meet the same activations. Column g of the
+// product holds the activations of block g alone: zeros stand there for the other blocks.
 template <class Format>
 __device__ __forceinline__ void fold_codes_of_one(MmaSums<1> (&acc)[2], const std::byte* first,
-                                                  const MmaActs& acts, int block0) {
+                                                  const std::byte* second, const OneActs& acts,
+                                                  int lane) {
   using Sums = BlockSums<Format>;
   constexpr int kSecond = MmaCodes<Format::kBits>::kSecondScale;
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const std::byte* tiles[2] = {first, first + Format::kTileBytes};
-  const Words2 b = load_as<Words2>(acts.codes + (block0 + g) * kMmaBlock + t * 8);
-  const ActInfo info[2] = {acts.info[block0 + 2 * t], acts.info[block0 + 2 * t + 1]};
-  Sums sums[2];  // column 0: of block 2t, column 1: of block 2t + 1
+  const int g = lane / 4, t = lane % 4;
+  const std::byte* tiles[2] = {first, second};
+  const Words2& b = acts.codes;
+  const ActInfo(&info)[2] = acts.info;
+  Sums sums[2];       // column 0: of block 2t, column 1: of block 2t + 1
+  Sums odds[2] = {};  // the odd blocks', so that one product need not wait for the one before
 #pragma unroll
   for (int w = 0; w < 2; ++w) {
     Sums::template start_column<1>(sums[w].of, 0, info[0]);
@@ -307,11 +339,15 @@ __device__ __forceinline__ void fold_codes_of_one(MmaSums<1> (&acc)[2], const st
       const bool mine = g == 2 * pair + odd;
       const Words2 own{{mine ? b.x[0] : 0u, mine ? b.x[1] : 0u}};
 #pragma unroll
-      for (int w = 0; w < 2; ++w) sums[w].multiply(a[w][odd], own, sums[w].of);
+      for (int w = 0; w < 2; ++w) {
+        Sums& to = odd == 0 ? sums[w] : odds[w];
+        to.multiply(a[w][odd], own, to.of);
+      }
     }
   }
 #pragma unroll
   for (int w = 0; w < 2; ++w) {
+    sums[w].add(odds[w]);
     RowScales s[2];
     pair_scales<Format>(tiles[w], g, t, s);
 #pragma unroll
@@ -373,20 +409,6 @@ __device__ __forceinline__ void fold_tile(MmaSums<kColumns>& acc, const std::byt
     fold_floats<type, kColumns>(acc, tile, acts, cols, tile_col / 16);
   } else {
     fold_codes<Format, kColumns>(acc, tile, acts, cols, tile_col / kMmaBlock);
-  }
-}
-
-// Two such tiles, one behind the other, and one row of the step.
-template <DType type>
-__device__ __forceinline__ void fold_tiles_of_one(MmaSums<1> (&acc)[2], const std::byte* first,
-                                                  const MmaActs& acts, int tile_col) {
-  using Format = MmaFormat<type>;
-  if constexpr (Format::kKind == MmaKind::real) {
-    for (int w = 0; w < 2; ++w) {
-      fold_floats<type, 1>(acc[w], first + w * Format::kTileBytes, acts, {0, 1}, tile_col / 16);
-    }
-  } else {
-    fold_codes_of_one<Format>(acc, first, acts, tile_col / kMmaBlock);
   }
 }
 
