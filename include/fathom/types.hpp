@@ -30,7 +30,9 @@ struct OpenOptions {
   int64_t n_ctx = 0;  // tokens a sequence can hold; 0 = min(trained, 4096)
   KvType kv_type = KvType::f16;
   int page_tokens = 0;  // tokens of a cache page: 16, 64 or 256; 0 = one page per sequence
-  int n_ubatch = 512;   // most rows of one step; a longer prompt runs in chunks
+  // Most rows of one step; a longer prompt runs in chunks. 0 = what suits the backend: 512, on CUDA
+  // 2,048.
+  int n_ubatch = 0;
   int max_sequences = 1;
   int max_logits_rows = 0;  // rows of logits kept at a time; 0 = max_sequences, at least 8
   ActivationType activations = ActivationType::int8;

@@ -69,9 +69,10 @@ void add_engine_flags(CLI::App& app, ModelFlags& flags) {
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")
       ->group(group);
-  app.add_option("--ubatch-size", flags.n_ubatch, "(-ub) Most tokens of one prefill step")
+  app.add_option("--ubatch-size", flags.n_ubatch,
+                 "(-ub) Most tokens of one prefill step; 0 = 512, on CUDA 2048")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 16))
+      ->check(CLI::Range(0, 1 << 16))
       ->type_name("N")
       ->group(group);
   app.add_option("--n-gpu-layers", flags.n_gpu_layers,

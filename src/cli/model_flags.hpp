@@ -18,7 +18,7 @@ struct ModelFlags {
   int page_tokens = 0;
   std::string activations = "int8";
   int n_batch = 2048;
-  int n_ubatch = 512;
+  int n_ubatch = 0;
   int n_gpu_layers = -1;
   std::string flash_attn = "1";
 };

@@ -36,6 +36,7 @@ struct Backend {
   // Decode steps may be captured and replayed as graphs: the ops neither allocate nor synchronise,
   // read the host's StepState while they are submitted only, and bear rows with pos = -1.
   bool has_graphs = false;
+  int default_ubatch = 512;  // rows of a prefill step, where the user does not say
 };
 
 }  // namespace fathom

@@ -42,16 +42,20 @@ int64_t choose_context(const ModelConfig& config, const OpenOptions& options) {
   return n_ctx;
 }
 
-StepLimits choose_limits(const ModelConfig& config, const OpenOptions& options) {
-  if (options.n_ubatch < 1 || options.n_ubatch > kMaxUbatch) {
-    fail(ErrorCode::usage, "ubatch: found {} rows, expected 1 to {}", options.n_ubatch, kMaxUbatch);
+StepLimits choose_limits(const ModelConfig& config, const OpenOptions& options,
+                         const Backend& backend) {
+  if (options.n_ubatch < 0 || options.n_ubatch > kMaxUbatch) {
+    fail(ErrorCode::usage,
+         "ubatch: found {} rows, expected 1 to {}, or 0 for what suits the backend",
+         options.n_ubatch, kMaxUbatch);
   }
+  const int n_ubatch = options.n_ubatch ? options.n_ubatch : backend.default_ubatch;
   if (options.max_logits_rows < 0 || options.max_logits_rows > 1 << 16) {
     fail(ErrorCode::usage, "logits rows: found {}, expected 0 to {}", options.max_logits_rows,
          1 << 16);
   }
   const int64_t n_ctx = choose_context(config, options);
-  const int64_t max_rows = std::max<int64_t>(options.n_ubatch, options.max_sequences);
+  const int64_t max_rows = std::max<int64_t>(n_ubatch, options.max_sequences);
   const int64_t max_out =
       std::max<int64_t>(options.max_logits_rows ? options.max_logits_rows : kDefaultLogitsRows,
                         options.max_sequences);
@@ -77,7 +81,7 @@ Engine::Engine(const std::string& path, const OpenOptions& options)
       config_(read_model_config(file_)),
       backend_(&select_backend(options.backend, options.backend_dir)),
       cpu_(select_kernels(*backend_, options)),
-      limits_(choose_limits(config_, options)) {
+      limits_(choose_limits(config_, options, *backend_)) {
   const Activations activations = choose_activations(options);
   const GqaCacheConfig cache_config = plan_cache(config_, limits_.n_ctx, options);
   GqaCache::validate(cache_config);

@@ -78,6 +78,15 @@ TEST_P(GuardedDevice, MemoryIsOutOfTheHostsReach) {
   EXPECT_DEATH(static_cast<void>(*page), "");
 }
 
+TEST_P(GuardedDevice, ChunksAreTheBackendsUnlessTheUserSays) {
+  OpenOptions given = options(GetParam());
+  given.n_ctx = 1024;
+  given.n_ubatch = 0;
+  EXPECT_EQ(open(given)->limits().max_rows, has_graphs() ? 24 : 512);
+  given.n_ubatch = 40;
+  EXPECT_EQ(open(given)->limits().max_rows, 40);
+}
+
 TEST_P(GuardedDevice, DecodeOfEveryFamilyEqualsTheReference) {
   for (const std::string& model : tiny_models()) {
     EXPECT_EQ(decode(open(options(GetParam()), model)), decode(open(options("reference"), model)))

@@ -412,7 +412,7 @@ TEST(Engine, RefusesOptionsByName) {
   EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.backend = "reference"; }),
               HasSubstr("isa"));
   EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.page_tokens = 8; }), HasSubstr("page"));
-  EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.n_ubatch = 0; }), HasSubstr("ubatch"));
+  EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.n_ubatch = -1; }), HasSubstr("ubatch"));
   EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.threads = -1; }), HasSubstr("threads"));
   EXPECT_THAT(refusal(ErrorCode::usage, [](auto& o) { o.n_ctx = -5; }), HasSubstr("context"));
 }

@@ -42,6 +42,7 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
                                    .device = &cuda::device_api(),
                                    .plan_matrix = cuda::plan_matrix,
                                    .pack_matrix = cuda::pack_matrix,
-                                   .has_graphs = true};
+                                   .has_graphs = true,
+                                   .default_ubatch = 2048};
   return &kBackend;
 }

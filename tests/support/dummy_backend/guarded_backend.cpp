@@ -341,6 +341,7 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
                                 .plan_matrix = reference_backend().plan_matrix,
                                 .pack_matrix = pack_matrix,
                                 .keeps_file_layout = false,
-                                .has_graphs = GUARDED_GRAPHS};
+                                .has_graphs = GUARDED_GRAPHS,
+                                .default_ubatch = GUARDED_GRAPHS ? 24 : 512};
   return &kBackend;
 }
