@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom bench: llama-bench's tests, flags and rows, and text of several sequences side by side.
-// The tests of one configuration and the read ceiling take turns in random order; every row carries
-// the hash of its last logits.
+// The tests of one configuration, a twin of one of them (A/A) and the read ceiling take turns in
+// random order; every row carries the hash of its last logits. What the samples say is computed by
+// report/bench_summary, which `fathom report` calls again.
 #include <algorithm>
 #include <compare>
 #include <ctime>
@@ -16,25 +17,35 @@
 #include "base/thread_pool.hpp"
 #include "base/utf8.hpp"
 #include "cli/arguments.hpp"
+#include "cli/bench_against.hpp"
+#include "cli/bench_baseline.hpp"
+#include "cli/bench_check.hpp"
 #include "cli/cache_fill.hpp"
-#include "cli/ceiling.hpp"
 #include "cli/command.hpp"
+#include "cli/gpu_guard.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/profile.hpp"
 #include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
 #include "measure/clock.hpp"
+#include "measure/limits.hpp"
+#include "measure/machine_state.hpp"
+#include "measure/op_timer.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "report/bench_rows.hpp"
+#include "report/bench_summary.hpp"
 #include "report/result.hpp"
+#include "report/table.hpp"
 
 namespace fathom::cli {
 namespace {
 
 constexpr int64_t kMostSequences = 1024;
 constexpr uint64_t kSeedsApart = 1'000'003;  // of the sequences of a batch
+constexpr int kTwinRounds = 6;               // fewer have no 95 % interval, so no noise floor
+constexpr int kGapSteps = 5;
 
 struct BenchFlags {
   ModelFlags model;
@@ -48,6 +59,14 @@ struct BenchFlags {
   std::string profile_depths = "64,1641";
   std::string fills = "real";
   uint64_t seed = 1;
+  bool no_aa = false;
+  bool allow_busy = false;
+  double stop_within_pct = 0;  // 0 = -r rounds
+  double time_cap_s = 60;
+  std::string compare, against, check_output, save_logits;
+
+  // At least so many rounds.
+  bool has_twin() const { return !no_aa && (repetitions >= kTwinRounds || stop_within_pct > 0); }
 };
 
 // What lies in the cache when a test begins.
@@ -181,22 +200,14 @@ class TestArm {
         sequences_(sequences),
         test_(test),
         tokens_(random_tokens(model, test.n_prompt + test.n_gen * test.n_seqs, seed + 1)),
-        batch_(sequences.size()) {
-    for (int64_t done = 0; done < test.n_prompt; done += n_ubatch) {
-      bytes_ +=
-          model
-              .step_cost(test.start.depth + done, std::min<int64_t>(n_ubatch, test.n_prompt - done))
-              .memory_bytes();
-    }
-    for (int64_t i = 0; i < test.n_gen; ++i) {
-      bytes_ += batch_bytes(test.start.depth + test.n_prompt + i);
-    }
-    if (test.n_prompt == 0) step_bytes_ = batch_bytes(test.start.depth);
+        batch_(sequences.size()),
+        n_ubatch_(n_ubatch) {
+    add_cost();
   }
 
   // Nanoseconds of the whole test.
   double run() {
-    for (Sequence& sequence : sequences_) sequence.truncate(test_.start.depth);
+    rewind();
     const StepCounters before = model_.step_counters();
     const std::span<const int32_t> tokens(tokens_);
     const size_t n_prompt = static_cast<size_t>(test_.n_prompt);
@@ -209,35 +220,99 @@ class TestArm {
       step(tokens.subspan(at, sequences_.size()));
     }
     const int64_t ns = measure::now_ns() - start;
-    for (const Sequence& sequence : sequences_) {
-      if (all_finite(sequence.logits())) continue;
-      fail(ErrorCode::bad_file,
-           "the logits at position {} are not finite, so nothing is measured: check the model file",
-           sequence.size() - 1);
-    }
-    hashes_.push_back(hash_of(sequences_));
+    check_run();
+    if (keeps_logits_) logits_.assign(sequences_[0].logits().begin(), sequences_[0].logits().end());
     const StepCounters after = model_.step_counters();
-    counters_ = {.graph_captures = after.graph_captures - before.graph_captures,
-                 .graph_replays = after.graph_replays - before.graph_replays,
-                 .kernel_launches = after.kernel_launches - before.kernel_launches};
+    runs_.push_back({.logits_hash = fmt::format("{:016x}", hash_of(sequences_)),
+                     .counters = {.graph_captures = after.graph_captures - before.graph_captures,
+                                  .graph_replays = after.graph_replays - before.graph_replays,
+                                  .kernel_launches = after.kernel_launches - before.kernel_launches}});
     return static_cast<double>(ns);
   }
 
-  const Test& test() const { return test_; }
-  double gbps(double ns) const { return static_cast<double>(bytes_) / ns; }
-  bool is_decode() const { return test_.n_prompt == 0; }
-  int64_t step_bytes() const { return step_bytes_; }
-  const StepCounters& counters() const { return counters_; }  // of the last run
-  bool hashes_agree() const {
-    return std::all_of(hashes_.begin(), hashes_.end(), [&](uint64_t h) { return h == hashes_[0]; });
+  // What is known of a run beside its time, in the order in which they ran.
+  struct Run {
+    std::string logits_hash;
+    StepCounters counters;
+  };
+  const std::vector<Run>& runs() const { return runs_; }
+  void forget_runs() { runs_.clear(); }
+
+  // The time outside all ops, as a share of a decode step that is watched op by op: never a headline,
+  // and never of a measured run. Median of a few steps at the test's depth.
+  double gap_share() {
+    measure::OpTimer timer(model_.info().n_layers);
+    const std::span<const int32_t> tokens = std::span(tokens_).first(sequences_.size());
+    std::vector<double> shares;
+    model_.set_op_scope_sink(&timer);
+    try {
+      for (int i = 0; i < kGapSteps; ++i) {
+        rewind();
+        timer.reset();
+        const int64_t start = measure::now_ns();
+        step(tokens);
+        const measure::Ledger ledger = timer.ledger(measure::now_ns() - start);
+        shares.push_back(static_cast<double>(ledger.difference_ns()) /
+                         static_cast<double>(ledger.wall_ns));
+      }
+    } catch (...) {
+      model_.set_op_scope_sink(nullptr);
+      throw;
+    }
+    model_.set_op_scope_sink(nullptr);
+    return measure::median(shares);
   }
-  std::string hash_text() const { return fmt::format("{:016x}", hashes_.front()); }
+
+  const Test& test() const { return test_; }
+  bool is_decode() const { return test_.n_prompt == 0; }
+  int64_t bytes() const { return bytes_; }
+  int64_t step_bytes() const { return step_bytes_; }
+  double flops() const { return flops_; }
+  // Of the first sequence at the end of the last run; kept from here on.
+  void keep_logits() { keeps_logits_ = true; }
+  std::span<const float> logits() const { return logits_; }
 
  private:
   // What one step of all sequences reads: the weights once, the cache of each.
   int64_t batch_bytes(int64_t n_past) const {
     return model_.step_cost(n_past, test_.n_seqs).weight_bytes +
            test_.n_seqs * model_.step_cost(n_past).kv_bytes;
+  }
+
+  void add_cost() {
+    const int64_t depth = test_.start.depth;
+    for (int64_t done = 0; done < test_.n_prompt; done += n_ubatch_) {
+      const Cost cost =
+          model_.step_cost(depth + done, std::min<int64_t>(n_ubatch_, test_.n_prompt - done));
+      bytes_ += cost.memory_bytes();
+      flops_ += static_cast<double>(cost.flops_useful);
+      if (done == 0) step_bytes_ = cost.memory_bytes();
+    }
+    for (int64_t i = 0; i < test_.n_gen; ++i) {
+      const int64_t n_past = depth + test_.n_prompt + i;
+      bytes_ += batch_bytes(n_past);
+      flops_ += static_cast<double>(test_.n_seqs * model_.step_cost(n_past).flops_useful);
+    }
+    if (is_decode()) step_bytes_ = batch_bytes(depth);
+  }
+
+  void rewind() {
+    for (Sequence& sequence : sequences_) {
+      sequence.truncate(test_.start.depth);
+      FATHOM_CHECK(sequence.size() == test_.start.depth, "a test that does not begin at its depth");
+    }
+  }
+
+  // Every token that the test is named for was computed, and none of it was nonsense.
+  void check_run() const {
+    const int64_t expected = test_.start.depth + test_.n_prompt + test_.n_gen;
+    for (const Sequence& sequence : sequences_) {
+      FATHOM_CHECK(sequence.size() == expected, "a test that ran another number of tokens");
+      if (all_finite(sequence.logits())) continue;
+      fail(ErrorCode::bad_file,
+           "the logits at position {} are not finite, so nothing is measured: check the model file",
+           sequence.size() - 1);
+    }
   }
 
   void step(std::span<const int32_t> tokens) {
@@ -254,21 +329,37 @@ class TestArm {
   Test test_;
   std::vector<int32_t> tokens_;  // of the prompt, then [n_gen, n_seqs]
   std::vector<Model::BatchEntry> batch_;
+  int n_ubatch_;
   int64_t bytes_ = 0;       // of the whole test
-  int64_t step_bytes_ = 0;  // of one decode step
-  std::vector<uint64_t> hashes_;
-  StepCounters counters_;
+  int64_t step_bytes_ = 0;  // of its first step
+  double flops_ = 0;        // of the whole test
+  std::vector<Run> runs_;
+  bool keeps_logits_ = false;
+  std::vector<float> logits_;
 };
 
-// The result document as it grows over the configurations.
+// What the run has so far, over the configurations; figures come at the end.
 struct Output {
   std::vector<report::BenchRow> rows;
-  report::Result document;
+  std::vector<report::BenchConfiguration> configurations;
+  Json samples = Json::array();
+  Json orders = Json::array();
+};
+
+// What all configurations share.
+struct Session {
+  const BenchFlags& flags;
+  const CommonFlags& common;
+  const measure::Machine& machine;
+  GpuGuard& guard;
+  std::optional<OutputCheck> check;
+  LogitsFile logits;
 };
 
 report::BenchRow row_of(const Model& model, const Configuration& configuration,
-                        const BenchFlags& flags, const measure::Machine& machine,
-                        const TestArm& arm) {
+                        const Session& session, const TestArm& arm) {
+  const BenchFlags& flags = session.flags;
+  const measure::Machine& machine = session.machine;
   const ModelInfo& info = model.info();
   report::BenchRow row;
   row.build_commit = build_info().commit;
@@ -297,9 +388,14 @@ report::BenchRow row_of(const Model& model, const Configuration& configuration,
   row.kv_fill = fill_name(arm.test().start.fill, arm.test().start.depth);
   row.cpu_mhz = machine.cpu_mhz.value_or(0);
   row.seed = flags.seed;
-  row.graph_captures = arm.counters().graph_captures;
-  row.graph_replays = arm.counters().graph_replays;
-  row.kernel_launches = arm.counters().kernel_launches;
+  const StepCounters& counters = arm.runs().back().counters;
+  row.graph_captures = counters.graph_captures;
+  row.graph_replays = counters.graph_replays;
+  row.kernel_launches = counters.kernel_launches;
+  row.test_bytes = arm.bytes();
+  row.step_bytes = arm.step_bytes();
+  row.test_flops = arm.flops();
+  row.watermark = session.guard.watermark();
   return row;
 }
 
@@ -323,108 +419,196 @@ Sequences fill_sequences(Model& model, const std::map<Start, int64_t>& needed, u
   return filled;
 }
 
-void add_results(Output& out, const Model& model, const Configuration& configuration,
-                 const BenchFlags& flags, const measure::Machine& machine,
-                 const std::vector<std::unique_ptr<TestArm>>& arms, const measure::Rounds& rounds,
-                 bool has_ceiling, int64_t cache_bytes, size_t configuration_index) {
-  const std::vector<double> none;
-  const std::vector<double>& ceiling = has_ceiling ? rounds.values.back() : none;
-  for (size_t i = 0; i < arms.size(); ++i) {
-    const TestArm& arm = *arms[i];
-    report::BenchRow row = row_of(model, configuration, flags, machine, arm);
-    row.samples_ns = rounds.values[i];
-    row.gbps = arm.gbps(measure::median(row.samples_ns));
-    if (has_ceiling) {
-      std::vector<double> ratios;
-      for (size_t round = 0; round < ceiling.size(); ++round) {
-        ratios.push_back(arm.gbps(row.samples_ns[round]) / ceiling[round]);
-      }
-      const double ratio = measure::median(ratios);
-      row.peak_gbps = measure::median(ceiling);
-      row.pct_of_peak = 100 * ratio;
-      if (arm.is_decode()) {
-        out.document.gates.push_back(
-            ceiling_gate(row.test_name(), arm.step_bytes(), ratio, cache_bytes));
-      }
-    }
-    if (arm.hashes_agree()) row.logits_hash = arm.hash_text();
-    out.document.gates.push_back(
-        {.id = "output_hash",
-         .pass = arm.hashes_agree(),
-         .value = {},
-         .limit = {},
-         .why = arm.hashes_agree()
-                    ? fmt::format("{}: every repetition ends with logits {}", row.test_name(),
-                                  arm.hash_text())
-                    : fmt::format("{}: repetitions end with different logits", row.test_name())});
-    for (size_t round = 0; round < row.samples_ns.size(); ++round) {
-      out.document.samples.push_back({{"arm", row.test_name()},
-                                      {"kv_fill", row.kv_fill},
-                                      {"configuration", configuration_index},
-                                      {"round", round},
-                                      {"ns", row.samples_ns[round]}});
-    }
-    out.rows.push_back(std::move(row));
+// Where the time of a decode step goes that no op takes.
+void add_gap(report::BenchRow& row, TestArm& arm, const ModelInfo& info) {
+  if (!arm.is_decode()) {
+    row.gap_why = "of decode steps only";
+  } else if (!info.in_host_memory) {
+    row.gap_why = "on a device, kernels must be traced to know it: fathom attribute";
+  } else {
+    row.gap_share = std::max(0.0, arm.gap_share());
   }
-  for (size_t round = 0; round < ceiling.size(); ++round) {
-    out.document.samples.push_back({{"arm", "ceiling"},
-                                    {"configuration", configuration_index},
-                                    {"round", round},
-                                    {"gbps", ceiling[round]}});
-  }
-  const std::string& device = model.info().device;
-  if (has_ceiling && least_ceiling_gbps(device) > 0) {
-    out.document.gates.push_back(least_ceiling_gate(device, measure::median(ceiling)));
-  }
-  out.document.summary["orders"].push_back(rounds.order);
 }
 
-void measure_configuration(Output& out, const Configuration& configuration,
-                           const std::vector<Test>& tests, const BenchFlags& flags,
-                           const measure::Machine& machine, const CommonFlags& common,
-                           size_t configuration_index) {
-  ModelFlags model_flags = flags.model;
+// Sets the row's last logits against the file of --check-output, and keeps them for --save-logits.
+void check_output(Output& out, report::BenchRow& row, const TestArm& arm, const ModelInfo& info,
+                  Session& session) {
+  const std::string key = output_key(row, info.vocab_size);
+  if (!session.flags.save_logits.empty()) session.logits.add(key, arm.logits());
+  if (!session.check) return;
+  const auto absent = [&] {
+    fail(ErrorCode::usage, "--check-output {} has no row '{}': make it with the same flags",
+         session.check->path(), key);
+  };
+  if (!session.check->has_logits()) {
+    const std::optional<std::string> hash = session.check->hash(row);
+    if (!hash) absent();
+    row.expected_hash = *hash;
+    return;
+  }
+  const auto divergence = session.check->divergence(key, arm.logits());
+  if (!divergence) absent();
+  out.samples.push_back({{"arm", "logits"},
+                         {"row", out.rows.size()},
+                         {"kl", divergence->kl},
+                         {"same_top", divergence->same_top}});
+}
+
+// The samples of a configuration as the document has them. `first_row` is that of its first arm.
+void add_samples(Output& out, const measure::Rounds& rounds,
+                 const std::vector<std::unique_ptr<TestArm>>& arms, size_t first_row,
+                 size_t configuration) {
+  std::vector<size_t> ran(arms.size(), 0);  // runs of each test so far
+  for (const measure::Sample& sample : rounds.samples) {
+    size_t arm = static_cast<size_t>(sample.arm);
+    const bool is_twin = rounds.aa_twin == arm;
+    if (is_twin) arm = *rounds.aa_arm;
+    if (arm >= arms.size()) {
+      Json json = report::sample_json("ceiling", sample, "gbps");
+      json["configuration"] = configuration;
+      out.samples.push_back(std::move(json));
+      continue;
+    }
+    const report::BenchRow& row = out.rows[first_row + arm];
+    const TestArm::Run& run = arms[arm]->runs().at(ran[arm]++);
+    Json json = report::sample_json(row.test_name() + (is_twin ? " (A/A)" : ""), sample, "ns");
+    json["kv_fill"] = row.kv_fill;
+    json["configuration"] = configuration;
+    json[is_twin ? "twin_of" : "row"] = first_row + arm;
+    json["logits_hash"] = run.logits_hash;
+    json["graph_captures"] = run.counters.graph_captures;
+    json["graph_replays"] = run.counters.graph_replays;
+    json["kernel_launches"] = run.counters.kernel_launches;
+    out.samples.push_back(std::move(json));
+  }
+}
+
+std::string stop_rule_text(const BenchFlags& flags) {
+  if (flags.stop_within_pct <= 0) return fmt::format("{} rounds", flags.repetitions);
+  return fmt::format("half-width of every 95 % interval <= {} %, or {} s, or {} rounds",
+                     flags.stop_within_pct, flags.time_cap_s, report::kMostRounds);
+}
+
+// The most arithmetic that what runs the model can do.
+std::optional<double> most_gops_of(const ModelInfo& info, const measure::Rounds& rounds,
+                                   const Session& session) {
+  if (info.in_host_memory) {
+    std::vector<double> clocks;
+    for (const measure::Sample& sample : rounds.samples) {
+      if (sample.clock_mhz) clocks.push_back(*sample.clock_mhz);
+    }
+    if (clocks.empty()) return {};
+    return measure::most_gops(info.isa, info.threads, *std::max_element(clocks.begin(), clocks.end()));
+  }
+  const std::vector<measure::GpuState> gpus = session.guard.nvml().read();
+  const std::optional<size_t> gpu = session.guard.gpu();
+  if (!gpu || *gpu >= gpus.size() || !gpus[*gpu].max_sm_clock_mhz) return {};
+  return measure::most_gops(info.isa, device_of(session.common)->info().compute_units,
+                            *gpus[*gpu].max_sm_clock_mhz);
+}
+
+void add_results(Output& out, const Model& model, const Configuration& configuration,
+                 const std::vector<std::unique_ptr<TestArm>>& arms, const measure::Rounds& rounds,
+                 Session& session) {
+  const ModelInfo& info = model.info();
+  const size_t index = out.configurations.size(), first_row = out.rows.size();
+  for (const auto& arm : arms) {
+    report::BenchRow row = row_of(model, configuration, session, *arm);
+    row.configuration = index;
+    check_output(out, row, *arm, info, session);
+    out.rows.push_back(std::move(row));
+  }
+  add_samples(out, rounds, arms, first_row, index);
+  out.orders.push_back(rounds.order);
+  out.configurations.push_back(
+      {.device = info.device,
+       .cache_bytes = cache_bytes_of(info, session.machine, session.common),
+       .most_gops = most_gops_of(info, rounds, session),
+       .stop_rule = stop_rule_text(session.flags),
+       .stop = measure::stop_reason_name(rounds.stop),
+       .warm = !session.flags.no_warmup});
+  for (size_t i = 0; i < arms.size(); ++i) add_gap(out.rows[first_row + i], *arms[i], info);
+}
+
+// The test that gets a twin: the quickest, as warming up found, or else the first.
+size_t quickest(const std::vector<double>& warm_ns) {
+  return static_cast<size_t>(std::min_element(warm_ns.begin(), warm_ns.end()) - warm_ns.begin());
+}
+
+measure::RoundsOptions rounds_options(const Session& session, const std::vector<double>& warm_ns,
+                                      ProgressBar& bar) {
+  const BenchFlags& flags = session.flags;
+  measure::RoundsOptions options;
+  options.n_rounds = flags.repetitions;
+  options.seed = flags.seed;
+  options.cancel = &interrupted();
+  options.progress = [&bar](int done, int total) {
+    bar.update(static_cast<double>(done) / total);
+  };
+  if (flags.has_twin()) options.aa_arm = quickest(warm_ns);
+  if (flags.stop_within_pct > 0) {
+    options.until = measure::StopRule{.half_width = flags.stop_within_pct / 100,
+                                      .max_seconds = flags.time_cap_s,
+                                      .most_rounds = static_cast<int>(report::kMostRounds)};
+  }
+  options.state = [&session] {
+    return measure::sample_state(session.guard.nvml(), session.guard.gpu());
+  };
+  return options;
+}
+
+OpenOptions options_of(const Configuration& configuration, const std::vector<Test>& tests,
+                       const Session& session) {
+  ModelFlags model_flags = session.flags.model;
   model_flags.type_k = configuration.type_k;
   model_flags.type_v = configuration.type_v;
   model_flags.n_ubatch = configuration.n_ubatch;
-  OpenOptions options = open_options(model_flags, common);
+  OpenOptions options = open_options(model_flags, session.common);
   options.threads = configuration.threads;
-  const std::map<Start, int64_t> needed = sequences_needed(tests);
   for (const Test& test : tests) {
     options.n_ctx = std::max(options.n_ctx, test.start.depth + test.n_prompt + test.n_gen);
   }
   options.max_sequences = 0;
-  for (const auto& [start, n_seqs] : needed) options.max_sequences += static_cast<int>(n_seqs);
+  for (const auto& [start, n_seqs] : sequences_needed(tests)) {
+    options.max_sequences += static_cast<int>(n_seqs);
+  }
+  return options;
+}
 
-  OpenedModel opened = open_model(flags.model.model, std::move(options), common);
+void measure_configuration(Output& out, const Configuration& configuration,
+                           const std::vector<Test>& tests, Session& session) {
+  const BenchFlags& flags = session.flags;
+  OpenedModel opened =
+      open_model(flags.model.model, options_of(configuration, tests, session), session.common);
   Model& model = opened.model;
-  Sequences sequences = fill_sequences(model, needed, flags.seed, common);
+  Sequences sequences = fill_sequences(model, sequences_needed(tests), flags.seed, session.common);
   std::vector<std::unique_ptr<TestArm>> test_arms;
   std::vector<measure::Arm> arms;
+  std::vector<double> warm_ns;
   for (const Test& test : tests) {
     const std::span<Sequence> of_start(sequences.at(test.start));
     test_arms.push_back(std::make_unique<TestArm>(model,
                                                   of_start.first(static_cast<size_t>(test.n_seqs)),
                                                   test, configuration.n_ubatch, flags.seed));
     TestArm& arm = *test_arms.back();
+    if (session.check || !flags.save_logits.empty()) arm.keep_logits();
     arms.push_back({"", [&arm] { return arm.run(); }});
-    if (!flags.no_warmup) {
-      measure::warm_up(arms.back().run, {.max_runs = 5, .tolerance = 0.1, .max_seconds = 2});
-    }
+    warm_ns.push_back(0);
+    if (flags.no_warmup) continue;
+    const measure::WarmUp warm =
+        measure::warm_up(arms.back().run, {.max_runs = 5, .tolerance = 0.1, .max_seconds = 2});
+    warm_ns.back() = measure::median(warm.values);
+    arm.forget_runs();
   }
-  ReadCeiling ceiling(model.info(), common);
-  if (ceiling) arms.push_back({"ceiling", [&] { return ceiling.sample_gbps(); }});
-  ProgressBar bar("measuring", common.quiet);
-  const measure::Rounds rounds = measure::run_rounds(
-      arms,
-      {.n_rounds = flags.repetitions,
-       .seed = flags.seed,
-       .cancel = &interrupted(),
-       .progress = [&](int done, int total) { bar.update(static_cast<double>(done) / total); }});
+  ReadCeiling ceiling(model.info(), session.common);
+  if (ceiling) {
+    arms.push_back({"ceiling", [&] { return ceiling.sample_gbps(); }, /*control=*/true});
+  }
+  ProgressBar bar("measuring", session.common.quiet);
+  const measure::Rounds rounds =
+      measure::run_rounds(arms, rounds_options(session, warm_ns, bar));
   bar.clear();
-  add_results(out, model, configuration, flags, machine, test_arms, rounds,
-              static_cast<bool>(ceiling), cache_bytes_of(model.info(), machine, common),
-              configuration_index);
+  add_results(out, model, configuration, test_arms, rounds, session);
 }
 
 int profile_command(const BenchFlags& flags, const Context& context,
@@ -458,6 +642,78 @@ int profile_command(const BenchFlags& flags, const Context& context,
   return report_gates(profile.gates);
 }
 
+report::Result document_of(const Output& out, const report::BenchSummary& summary,
+                           const Session& session, const Context& context) {
+  report::Result document;
+  document.command = context.arguments;
+  document.machine = report::machine_json(session.machine);
+  document.samples = out.samples;
+  const measure::ClockQuality clock = measure::clock_quality();
+  Json configurations = Json::array(), rows = Json::array();
+  for (const report::BenchConfiguration& configuration : out.configurations) {
+    configurations.push_back(report::configuration_json(configuration));
+  }
+  for (const report::BenchRow& row : summary.rows) rows.push_back(report::bench_row_json(row));
+  const std::string& watermark = session.guard.watermark();
+  document.summary = {{"seed", session.flags.seed},
+                      {"orders", out.orders},
+                      {"timing",
+                       {{"clock", "CLOCK_MONOTONIC around a whole test, logits included"},
+                        {"resolution_ns", clock.resolution_ns},
+                        {"call_ns", clock.call_ns}}},
+                      {"watermark", watermark.empty() ? Json(nullptr) : Json(watermark)},
+                      {"configurations", configurations},
+                      {"noise", summary.noise},
+                      {"rows", rows}};
+  document.gates = session.guard.gates();
+  document.gates.insert(document.gates.end(), summary.gates.begin(), summary.gates.end());
+  return document;
+}
+
+// Sets the rows against the baseline's: the comparison's text, and whether a row is slower.
+struct Compared {
+  Json json;
+  std::string text;
+  bool slower = false;
+};
+Compared compare(const report::BenchSummary& summary, const Output& out,
+                 const BenchBaseline& baseline) {
+  const std::vector<report::RowComparison> rows = compare_rows(
+      summary, report::ceilings_of(report::Fields(out.samples, "samples")), baseline);
+  Compared compared{Json::object(), report::comparison_text(rows) + unpaired_note(baseline), false};
+  compared.json = {{"baseline", baseline.path},
+                   {"baseline_command", baseline.command},
+                   {"paired", false},
+                   {"rows", Json::array()}};
+  for (const report::RowComparison& row : rows) {
+    compared.json["rows"].push_back(row.json());
+    compared.slower = compared.slower || row.time.verdict == measure::Verdict::slower;
+  }
+  return compared;
+}
+
+int finish(const report::Result& document, bool slower) {
+  const int status = report_gates(document.gates);
+  if (status != 0) return status;
+  return slower ? exit_status(ErrorCode::internal) : 0;
+}
+
+int against_command(const BenchFlags& flags, const Context& context) {
+  const report::Result document = bench_against(
+      {.program = flags.against, .rounds = std::max(flags.repetitions, kTwinRounds),
+       .seed = flags.seed},
+      context);
+  const std::vector<report::RowComparison> rows =
+      report::compare_processes(report::Fields(document.samples, "samples"));
+  write_stdout(context.flags.json ? dump_json(document.to_json(), 2) + "\n"
+                                  : report::comparison_text(rows));
+  bool slower = false;
+  for (const report::RowComparison& row : rows) {
+    slower = slower || row.time.verdict == measure::Verdict::slower;
+  }
+  return finish(document, slower);
+}
+
 int cmd_bench(const BenchFlags& flags, const Context& context) {
   if (flags.output && context.flags.json) {
     fail(ErrorCode::usage, "--json prints a document and -o {} rows: give one of them",
@@ -466,30 +722,58 @@ int cmd_bench(const BenchFlags& flags, const Context& context) {
   const report::BenchFormat format = report::bench_format_from_name(flags.output.value_or("md"));
   const std::vector<Test> tests = tests_of(flags);
   const std::vector<Configuration> configurations = configurations_of(flags);
+  std::optional<BenchBaseline> baseline;
+  if (!flags.compare.empty()) baseline = load_baseline(flags.compare);
+  if (!flags.against.empty()) return against_command(flags, context);
+  std::optional<OutputCheck> check;
+  if (!flags.check_output.empty()) check.emplace(flags.check_output);
   const measure::Machine machine = measure::inspect_machine();
+  GpuGuard guard(context.flags, flags.allow_busy);
   if (flags.profile) return profile_command(flags, context, machine);
 
+  guard.run_canary();
+  Session session{flags, context.flags, machine, guard, std::move(check), {}};
   Output out;
-  out.document.command = context.arguments;
-  out.document.machine = report::machine_json(machine);
-  out.document.summary = {{"seed", flags.seed}, {"orders", Json::array()}};
-  for (size_t i = 0; i < configurations.size(); ++i) {
-    measure_configuration(out, configurations[i], tests, flags, machine, context.flags, i);
+  if (!guard.canary_us().empty()) {
+    out.samples.push_back({{"arm", "canary"}, {"values", guard.canary_us()}});
+  }
+  const measure::MachineState before = measure::read_machine_state(guard.nvml());
+  for (const Configuration& configuration : configurations) {
+    measure_configuration(out, configuration, tests, session);
+  }
+  const measure::MachineState after = measure::read_machine_state(guard.nvml());
+  if (!flags.save_logits.empty()) session.logits.save(flags.save_logits);
+  const report::BenchSummary summary = report::summarise_bench(
+      out.rows, report::Fields(out.samples, "samples"), out.configurations, flags.seed);
+  report::Result document = document_of(out, summary, session, context);
+  document.machine["state"] = {{"before", report::state_json(before)},
+                               {"after", report::state_json(after)}};
+  Compared compared;
+  if (baseline) {
+    compared = compare(summary, out, *baseline);
+    document.summary["comparison"] = compared.json;
   }
   if (context.flags.json) {
-    out.document.summary["rows"] =
-        parse_json(report::format_bench_rows(out.rows, report::BenchFormat::json), "rows");
-    write_stdout(dump_json(out.document.to_json(), 2) + "\n");
+    write_stdout(dump_json(document.to_json(), 2) + "\n");
   } else {
-    write_stdout(report::format_bench_rows(out.rows, format));
+    write_stdout(report::format_bench_rows(summary.rows, format));
+    // Readers of rows get nothing but rows.
+    if (format == report::BenchFormat::markdown) {
+      if (baseline) write_stdout("\n" + compared.text);
+    } else if (baseline) {
+      write_stderr_line(compared.text);
+    }
   }
-  if (out.rows.front().peak_gbps > 0) {
+  if (summary.rows.front().peak_gbps > 0) {
     say(context.flags.quiet,
         "peak {:.1f} GB/s: our read stream between the same {} rounds in random order (seed {}); "
         "build {}",
-        out.rows.front().peak_gbps, flags.repetitions, flags.seed, build_info().commit);
+        summary.rows.front().peak_gbps, out.orders[0].size(), flags.seed, build_info().commit);
   }
-  return report_gates(out.document.gates);
+  if (!guard.watermark().empty()) {
+    write_stderr_line(report::painted(guard.watermark(), report::Paint::bad, stderr_colour()));
+  }
+  return finish(document, compared.slower);
 }
 
 }  // namespace
@@ -526,7 +810,7 @@ RunCommand add_bench(CLI::App& app, Context& context) {
       ->type_name("N");
   app.add_option("-r,--repetitions", flags->repetitions, "Rounds; each runs every test once")
       ->capture_default_str()
-      ->check(CLI::Range(1, 10000))
+      ->check(CLI::Range(1, static_cast<int>(report::kMostRounds)))
       ->type_name("N");
   app.add_option("-o,--output", flags->output, "csv, json, jsonl, md or sql: llama-bench's rows")
       ->default_str("md")
@@ -548,6 +832,36 @@ RunCommand add_bench(CLI::App& app, Context& context) {
   app.add_option("--flash-attn", flags->model.flash_attn,
                  "(-fa) Accepted; attention is always fused")
       ->type_name("0|1");
+  app.add_flag("--no-aa", flags->no_aa,
+               "No twin: from 6 rounds on the quickest test runs twice a round, and what the two differ "
+               "by is the noise floor");
+  app.add_option("--stop-within", flags->stop_within_pct,
+                 "Instead of -r rounds (then the fewest): until the 95 % interval of every test is "
+                 "within this many percent of it, or --time-cap ends it")
+      ->check(CLI::Range(0.01, 50.0))
+      ->type_name("PCT");
+  app.add_option("--time-cap", flags->time_cap_s, "Seconds after which --stop-within gives up")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 86400.0))
+      ->type_name("S");
+  app.add_option("--compare", flags->compare,
+                 "Set every row against the same row of an earlier result (--json, or -o json, also "
+                 "llama-bench's): interval and verdict; exit status 1 when a row is slower")
+      ->type_name("FILE");
+  app.add_option("--against", flags->against,
+                 "Run another fathom and this one in turns, a process each time (at least 6 rounds of "
+                 "-r 1), and compare their rows in pairs")
+      ->type_name("PROGRAM");
+  app.add_option("--check-output", flags->check_output,
+                 "The last logits of each test must be those of this file: an earlier result (hash), "
+                 "or what --save-logits wrote, also of another backend (at most 0.01 nats apart)")
+      ->type_name("FILE");
+  app.add_option("--save-logits", flags->save_logits,
+                 "Store the last logits of each test, of its first sequence")
+      ->type_name("FILE");
+  app.add_flag("--allow-busy", flags->allow_busy,
+               "Measure on a GPU that is not idle, and mark the result; else that is refused with exit "
+               "status 3");
   app.add_flag("--profile", flags->profile,
                "Instead of tests: what each op of a decode step takes at --depths");
   app.add_option("--depths", flags->profile_depths, "Depths of the profile, in tokens")

@@ -66,7 +66,7 @@ struct RoundsOptions {
   int n_rounds = 5;  // with `until`: at least so many, and no fewer than 6
   uint64_t seed = 1;
   const std::atomic<bool>* cancel = nullptr;          // looked at between arms
-  std::function<void(int done, int total)> progress;  // optional
+  std::function<void(int done, int total)> progress = {};  // optional
   std::optional<size_t> aa_arm = {};                  // gets a twin, the last arm
   std::optional<StopRule> until = {};
   std::function<SampleState()> state = {};  // asked before and after each sample

@@ -36,6 +36,7 @@ struct BenchRow {
   double test_flops = 0;                     // declared
   std::optional<double> gap_share;           // of a watched step, time outside all ops
   std::string gap_why;                       // why there is none
+  std::string watermark;                     // why not to trust it, beside every figure; or empty
   std::string expected_hash;                 // of --check-output; empty = none
   int64_t graph_captures = 0, graph_replays = 0, kernel_launches = 0;  // of the last repetition
 

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "measure/statistics.hpp"
+#include "report/bench_comparison.hpp"
 #include "report/bench_summary.hpp"
 #include "report/fields.hpp"
 
@@ -58,6 +59,18 @@ Recomputed recompute_bench(const Json& document) {
   return out;
 }
 
+bool is_against(const Json& document) { return has_summary(document, "against"); }
+
+Recomputed recompute_against(const Json& document) {
+  const std::vector<RowComparison> rows =
+      compare_processes(Fields(document, "").at("samples"));
+  Recomputed out;
+  out.summary["against"]["rows"] = Json::array();
+  for (const RowComparison& row : rows) out.summary["against"]["rows"].push_back(row.json());
+  out.text = comparison_text(rows);
+  return out;
+}
+
 std::vector<double> values_of_arm(const Json& document, const std::string& arm) {
   const Fields samples = Fields(document, "").at("samples");
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -89,7 +102,7 @@ bool is_doctor(const Json& document) { return has_summary(document, "read_gbps")
 
 Json bandwidth_json(const std::vector<double>& gbps) {
   const measure::Summary s = measure::summarise(gbps, 1);
-  return {{"median", s.median}, {"ci", {s.median_ci.lo, s.median_ci.hi}}};
+  return {{"median", s.median}, {"min", s.min}, {"max", s.max}, {"ci", {s.median_ci.lo, s.median_ci.hi}}};
 }
 
 Recomputed recompute_doctor(const Json& document) {
@@ -108,6 +121,7 @@ Recomputed recompute_doctor(const Json& document) {
 
 constexpr Recomputer kRecomputers[] = {
     {"bench", is_bench, recompute_bench},
+    {"bench --against", is_against, recompute_against},
     {"perplexity", is_perplexity, recompute_perplexity},
     {"doctor", is_doctor, recompute_doctor},
 };

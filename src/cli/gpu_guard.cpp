@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Three readings within a second, the canary, and what follows from them.
+#include "cli/gpu_guard.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "base/error.hpp"
+#include "cli/arguments.hpp"
+#include "cli/read_ceiling.hpp"
+#include "measure/gpu_idle.hpp"
+
+namespace fathom::cli {
+namespace {
+
+constexpr int kReadings = 3;
+constexpr auto kBetweenReadings = std::chrono::milliseconds(500);
+
+std::vector<measure::GpuState> readings_of(const measure::Nvml& nvml, std::optional<size_t> gpu) {
+  std::vector<measure::GpuState> readings;
+  for (int i = 0; gpu && i < kReadings; ++i) {
+    if (i > 0) std::this_thread::sleep_for(kBetweenReadings);
+    const std::vector<measure::GpuState> all = nvml.read();
+    if (*gpu < all.size()) readings.push_back(all[*gpu]);
+  }
+  return readings;
+}
+
+}  // namespace
+
+std::optional<size_t> first_visible_gpu(const std::vector<measure::GpuState>& gpus,
+                                        const char* visible) {
+  if (!visible || !*visible) return gpus.empty() ? std::optional<size_t>{} : 0;
+  const std::string first = split(visible, ',').front();
+  if (const auto index = parse_uint64(first)) {
+    return *index < gpus.size() ? std::optional<size_t>(*index) : std::nullopt;
+  }
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (!first.empty() && gpus[i].uuid.starts_with(first)) return i;
+  }
+  return {};
+}
+
+GpuGuard::GpuGuard(const CommonFlags& common, bool allow_busy)
+    : common_(common), allow_busy_(allow_busy), on_gpu_(common.backend == "cuda") {
+  if (!on_gpu_) return;
+  gpu_ = first_visible_gpu(nvml_.read(), std::getenv("CUDA_VISIBLE_DEVICES"));
+  measure::IdleVerdict verdict = measure::judge_readings(readings_of(nvml_, gpu_), getpid());
+  if (!nvml_.problem().empty()) verdict.why = "cannot prove it idle: " + nvml_.problem();
+  gates_.push_back({.id = "gpu_idle",
+                    .pass = verdict.idle,
+                    .value = verdict.value,
+                    .limit = verdict.limit,
+                    .why = verdict.why});
+  judge(verdict.idle, verdict.why);
+}
+
+void GpuGuard::run_canary() {
+  if (!on_gpu_) return;
+  const DeviceApi* device = device_of(common_);
+  if (!device || !device->read_stream) return;
+  canary_us_ = measure::canary_times_us(*device);
+  const measure::IdleVerdict verdict = measure::judge_canary(canary_us_);
+  judge(verdict.idle, verdict.why);
+}
+
+void GpuGuard::judge(bool idle, const std::string& why) {
+  if (idle) return;
+  if (!allow_busy_) {
+    fail(ErrorCode::unavailable,
+         "the GPU is not idle, so nothing is measured: {} (--allow-busy measures all the same and "
+         "marks the result)",
+         why);
+  }
+  watermark_ += (watermark_.empty() ? "measured on a GPU that is not idle: " : "; ") + why;
+}
+
+}  // namespace fathom::cli
