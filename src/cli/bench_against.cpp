@@ -117,7 +117,8 @@ void add_process(Json& samples, const std::string& program,
   command.insert(command.end(), arguments.begin(), arguments.end());
   const Finished finished = run_child(command);
   if (interrupted()) fail(ErrorCode::cancelled, "interrupted in round {}", round + 1);
-  const bool measured = finished.status == 0 || finished.status == exit_status(ErrorCode::untrusted);
+  const bool measured =
+      finished.status == 0 || finished.status == exit_status(ErrorCode::untrusted);
   if (!measured) {
     fail(ErrorCode::internal, "{} ended with status {}: {}", program, finished.status,
          last_line(finished.err));
@@ -147,7 +148,7 @@ void add_process(Json& samples, const std::string& program,
 
 std::vector<std::string> child_arguments(const std::vector<std::string>& arguments) {
   static constexpr std::string_view kWithValue[] = {
-      "--against", "--compare",     "-o",         "--output",      "-r",
+      "--against",     "--compare",     "-o",         "--output",      "-r",
       "--repetitions", "--stop-within", "--time-cap", "--save-logits", "--check-output"};
   static constexpr std::string_view kAlone[] = {"--json", "-q", "--quiet", "--no-aa"};
   const auto is_one = [](std::string_view word, std::span<const std::string_view> names) {
@@ -190,17 +191,18 @@ report::Result bench_against(const AgainstOptions& options, const Context& conte
     orders.push_back(order);
   }
   bar.clear();
-  document.machine["state"] = {
-      {"before", before}, {"after", report::state_json(measure::read_machine_state(nvml))}};
+  document.machine["state"] = {{"before", before},
+                               {"after", report::state_json(measure::read_machine_state(nvml))}};
   Json rows = Json::array();
   for (const report::RowComparison& row :
        report::compare_processes(report::Fields(document.samples, "samples"))) {
     rows.push_back(row.json());
   }
-  document.summary = {{"seed", options.seed},
-                      {"orders", orders},
-                      {"sides", {"ours", "twin", "baseline"}},
-                      {"against", {{"program", options.program}, {"paired", true}, {"rows", rows}}}};
+  document.summary = {
+      {"seed", options.seed},
+      {"orders", orders},
+      {"sides", {"ours", "twin", "baseline"}},
+      {"against", {{"program", options.program}, {"paired", true}, {"rows", rows}}}};
   return document;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two programs in turns: every round runs this program, this program again (the A/A twin) and another
-// fathom in random order, each as a process of its own with the same arguments. Rounds pair their
-// rows, so that a slow minute of the machine hits all three; and processes differ in where memory and
-// code lie, which one process cannot show.
+// Two programs in turns: every round runs this program, this program again (the A/A twin) and
+// another fathom in random order, each as a process of its own with the same arguments. Rounds pair
+// their rows, so that a slow minute of the machine hits all three; and processes differ in where
+// memory and code lie, which one process cannot show.
 #pragma once
 
 #include <cstdint>

@@ -83,8 +83,8 @@ Floor floor_between(const BenchRow& ours, std::optional<double> our_floor,
                     std::optional<double> their_floor, const std::vector<double>& their_ceiling) {
   Floor floor;
   const bool has_twin = our_floor || their_floor;
-  floor.share = has_twin ? std::max(our_floor.value_or(0), their_floor.value_or(0))
-                         : measure::kSameRatio;
+  floor.share =
+      has_twin ? std::max(our_floor.value_or(0), their_floor.value_or(0)) : measure::kSameRatio;
   if (ours.clock_mhz && theirs.clock_mhz && *ours.clock_mhz > 0 && *theirs.clock_mhz > 0) {
     floor.share = std::max(floor.share, drift_of(*ours.clock_mhz, *theirs.clock_mhz));
   }
@@ -93,7 +93,8 @@ Floor floor_between(const BenchRow& ours, std::optional<double> our_floor,
                                 theirs.gpu_info.empty() ? theirs.cpu_info : theirs.gpu_info);
   } else if (std::min(our_ceiling.size(), their_ceiling.size()) < kLeastCeilings) {
     floor.unknown = fmt::format(
-        "{} samples of the read ceiling in both runs are needed to know what the machine changed by "
+        "{} samples of the read ceiling in both runs are needed to know what the machine changed "
+        "by "
         "between them",
         kLeastCeilings);
   } else {
@@ -126,8 +127,8 @@ BenchBaseline load_baseline(const std::string& path) {
 }
 
 std::vector<report::RowComparison> compare_rows(const report::BenchSummary& ours,
-                                        const std::vector<double>& ceiling_gbps,
-                                        const BenchBaseline& baseline) {
+                                                const std::vector<double>& ceiling_gbps,
+                                                const BenchBaseline& baseline) {
   std::vector<report::RowComparison> out;
   std::vector<measure::Comparison> family;
   std::vector<size_t> compared;
@@ -152,9 +153,9 @@ std::vector<report::RowComparison> compare_rows(const report::BenchSummary& ours
                                       baseline.floors[at], baseline.ceiling_gbps);
     family.push_back(measure::compare_unpaired(found->samples_ns, row.samples_ns, floor.share));
     compared.push_back(out.size() - 1);
-    unknown.push_back(baseline.untrusted.empty() ? floor.unknown
-                                                 : "the baseline is not to be trusted: " +
-                                                       baseline.untrusted);
+    unknown.push_back(baseline.untrusted.empty()
+                          ? floor.unknown
+                          : "the baseline is not to be trusted: " + baseline.untrusted);
   }
   measure::judge(family);
   for (size_t i = 0; i < family.size(); ++i) {
@@ -169,8 +170,10 @@ std::vector<report::RowComparison> compare_rows(const report::BenchSummary& ours
 
 std::string unpaired_note(const BenchBaseline& baseline) {
   return fmt::format(
-      "\nAgainst {}, unpaired: the two ran at different times, so only differences beyond the floor "
-      "count, which is what A/A twins, read ceilings and clocks of both differ by. To pair them, run "
+      "\nAgainst {}, unpaired: the two ran at different times, so only differences beyond the "
+      "floor "
+      "count, which is what A/A twins, read ceilings and clocks of both differ by. To pair them, "
+      "run "
       "the baseline's program in turns with this one: --against PROGRAM.\n",
       printable(baseline.path));
 }

@@ -16,7 +16,7 @@ namespace fathom::cli {
 // A result document (--json), or the rows that -o json prints, ours or llama-bench's.
 struct BenchBaseline {
   std::string path;
-  std::vector<report::BenchRow> rows;      // with samples and figures
+  std::vector<report::BenchRow> rows;         // with samples and figures
   std::vector<std::optional<double>> floors;  // of each row, from its A/A twin
   std::vector<double> ceiling_gbps;
   std::vector<std::string> command;  // empty for plain rows
@@ -28,8 +28,8 @@ BenchBaseline load_baseline(const std::string& path);
 
 // For each of our rows; those without a counterpart say so.
 std::vector<report::RowComparison> compare_rows(const report::BenchSummary& ours,
-                                        const std::vector<double>& ceiling_gbps,
-                                        const BenchBaseline& baseline);
+                                                const std::vector<double>& ceiling_gbps,
+                                                const BenchBaseline& baseline);
 
 // What unpaired means, and how to pair.
 std::string unpaired_note(const BenchBaseline& baseline);

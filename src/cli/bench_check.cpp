@@ -39,8 +39,8 @@ bool same_output(const BenchRow& a, const BenchRow& b) {
 }  // namespace
 
 std::string output_key(const BenchRow& row, int64_t vocab_size) {
-  return fmt::format("{} fill={} k={} v={} seed={} params={} vocab={}", row.test_name(), row.kv_fill,
-                     row.type_k, row.type_v, row.seed, row.model_n_params, vocab_size);
+  return fmt::format("{} fill={} k={} v={} seed={} params={} vocab={}", row.test_name(),
+                     row.kv_fill, row.type_k, row.type_v, row.seed, row.model_n_params, vocab_size);
 }
 
 void LogitsFile::add(const std::string& key, std::span<const float> logits) {

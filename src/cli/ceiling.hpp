@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rate beside a ceiling that `doctor` measured some other day, which no gate judges; the gates are
-// in report/ceiling.hpp.
+// A rate beside a ceiling that `doctor` measured some other day, which no gate judges; the gates
+// are in report/ceiling.hpp.
 #pragma once
 
 #include "report/ceiling.hpp"

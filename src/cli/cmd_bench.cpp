@@ -4,7 +4,6 @@
 // random order; every row carries the hash of its last logits. What the samples say is computed by
 // report/bench_summary, which `fathom report` calls again.
 #include <algorithm>
-#include <compare>
 #include <ctime>
 #include <map>
 #include <memory>
@@ -12,12 +11,11 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
-#include "base/finite.hpp"
-#include "base/fnv1a.hpp"
 #include "base/thread_pool.hpp"
 #include "base/utf8.hpp"
 #include "cli/arguments.hpp"
 #include "cli/bench_against.hpp"
+#include "cli/bench_arm.hpp"
 #include "cli/bench_baseline.hpp"
 #include "cli/bench_check.hpp"
 #include "cli/cache_fill.hpp"
@@ -31,7 +29,6 @@
 #include "measure/clock.hpp"
 #include "measure/limits.hpp"
 #include "measure/machine_state.hpp"
-#include "measure/op_timer.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "report/bench_rows.hpp"
@@ -45,7 +42,6 @@ namespace {
 constexpr int64_t kMostSequences = 1024;
 constexpr uint64_t kSeedsApart = 1'000'003;  // of the sequences of a batch
 constexpr int kTwinRounds = 6;               // fewer have no 95 % interval, so no noise floor
-constexpr int kGapSteps = 5;
 
 struct BenchFlags {
   ModelFlags model;
@@ -67,20 +63,6 @@ struct BenchFlags {
 
   // At least so many rounds.
   bool has_twin() const { return !no_aa && (repetitions >= kTwinRounds || stop_within_pct > 0); }
-};
-
-// What lies in the cache when a test begins.
-struct Start {
-  int64_t depth;
-  CacheFill fill;
-  auto operator<=>(const Start&) const = default;
-};
-
-struct Test {
-  int64_t n_prompt;
-  int64_t n_gen;
-  int64_t n_seqs;
-  Start start;
 };
 
 // One loaded model's worth of settings.
@@ -173,15 +155,6 @@ std::vector<Configuration> configurations_of(const BenchFlags& flags) {
   return out;
 }
 
-// Of the logits of all sequences, one after the other.
-uint64_t hash_of(std::span<const Sequence> sequences) {
-  Fnv1a hash;
-  for (const Sequence& sequence : sequences) {
-    for (const float value : sequence.logits()) hash.add(std::bit_cast<uint32_t>(value));
-  }
-  return hash.value();
-}
-
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -190,153 +163,6 @@ std::string utc_now() {
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text;
 }
-
-class TestArm {
- public:
-  // REQUIRES: as many sequences as the test has, at its depth.
-  TestArm(Model& model, std::span<Sequence> sequences, const Test& test, int n_ubatch,
-          uint64_t seed)
-      : model_(model),
-        sequences_(sequences),
-        test_(test),
-        tokens_(random_tokens(model, test.n_prompt + test.n_gen * test.n_seqs, seed + 1)),
-        batch_(sequences.size()),
-        n_ubatch_(n_ubatch) {
-    add_cost();
-  }
-
-  // Nanoseconds of the whole test.
-  double run() {
-    rewind();
-    const StepCounters before = model_.step_counters();
-    const std::span<const int32_t> tokens(tokens_);
-    const size_t n_prompt = static_cast<size_t>(test_.n_prompt);
-    const int64_t start = measure::now_ns();
-    if (n_prompt > 0) {
-      sequences_[0].prefill(tokens.first(n_prompt), LogitsMode::last, {}, &interrupted());
-    }
-    for (size_t at = n_prompt; at < tokens.size(); at += sequences_.size()) {
-      if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
-      step(tokens.subspan(at, sequences_.size()));
-    }
-    const int64_t ns = measure::now_ns() - start;
-    check_run();
-    if (keeps_logits_) logits_.assign(sequences_[0].logits().begin(), sequences_[0].logits().end());
-    const StepCounters after = model_.step_counters();
-    runs_.push_back({.logits_hash = fmt::format("{:016x}", hash_of(sequences_)),
-                     .counters = {.graph_captures = after.graph_captures - before.graph_captures,
-                                  .graph_replays = after.graph_replays - before.graph_replays,
-                                  .kernel_launches = after.kernel_launches - before.kernel_launches}});
-    return static_cast<double>(ns);
-  }
-
-  // What is known of a run beside its time, in the order in which they ran.
-  struct Run {
-    std::string logits_hash;
-    StepCounters counters;
-  };
-  const std::vector<Run>& runs() const { return runs_; }
-  void forget_runs() { runs_.clear(); }
-
-  // The time outside all ops, as a share of a decode step that is watched op by op: never a headline,
-  // and never of a measured run. Median of a few steps at the test's depth.
-  double gap_share() {
-    measure::OpTimer timer(model_.info().n_layers);
-    const std::span<const int32_t> tokens = std::span(tokens_).first(sequences_.size());
-    std::vector<double> shares;
-    model_.set_op_scope_sink(&timer);
-    try {
-      for (int i = 0; i < kGapSteps; ++i) {
-        rewind();
-        timer.reset();
-        const int64_t start = measure::now_ns();
-        step(tokens);
-        const measure::Ledger ledger = timer.ledger(measure::now_ns() - start);
-        shares.push_back(static_cast<double>(ledger.difference_ns()) /
-                         static_cast<double>(ledger.wall_ns));
-      }
-    } catch (...) {
-      model_.set_op_scope_sink(nullptr);
-      throw;
-    }
-    model_.set_op_scope_sink(nullptr);
-    return measure::median(shares);
-  }
-
-  const Test& test() const { return test_; }
-  bool is_decode() const { return test_.n_prompt == 0; }
-  int64_t bytes() const { return bytes_; }
-  int64_t step_bytes() const { return step_bytes_; }
-  double flops() const { return flops_; }
-  // Of the first sequence at the end of the last run; kept from here on.
-  void keep_logits() { keeps_logits_ = true; }
-  std::span<const float> logits() const { return logits_; }
-
- private:
-  // What one step of all sequences reads: the weights once, the cache of each.
-  int64_t batch_bytes(int64_t n_past) const {
-    return model_.step_cost(n_past, test_.n_seqs).weight_bytes +
-           test_.n_seqs * model_.step_cost(n_past).kv_bytes;
-  }
-
-  void add_cost() {
-    const int64_t depth = test_.start.depth;
-    for (int64_t done = 0; done < test_.n_prompt; done += n_ubatch_) {
-      const Cost cost =
-          model_.step_cost(depth + done, std::min<int64_t>(n_ubatch_, test_.n_prompt - done));
-      bytes_ += cost.memory_bytes();
-      flops_ += static_cast<double>(cost.flops_useful);
-      if (done == 0) step_bytes_ = cost.memory_bytes();
-    }
-    for (int64_t i = 0; i < test_.n_gen; ++i) {
-      const int64_t n_past = depth + test_.n_prompt + i;
-      bytes_ += batch_bytes(n_past);
-      flops_ += static_cast<double>(test_.n_seqs * model_.step_cost(n_past).flops_useful);
-    }
-    if (is_decode()) step_bytes_ = batch_bytes(depth);
-  }
-
-  void rewind() {
-    for (Sequence& sequence : sequences_) {
-      sequence.truncate(test_.start.depth);
-      FATHOM_CHECK(sequence.size() == test_.start.depth, "a test that does not begin at its depth");
-    }
-  }
-
-  // Every token that the test is named for was computed, and none of it was nonsense.
-  void check_run() const {
-    const int64_t expected = test_.start.depth + test_.n_prompt + test_.n_gen;
-    for (const Sequence& sequence : sequences_) {
-      FATHOM_CHECK(sequence.size() == expected, "a test that ran another number of tokens");
-      if (all_finite(sequence.logits())) continue;
-      fail(ErrorCode::bad_file,
-           "the logits at position {} are not finite, so nothing is measured: check the model file",
-           sequence.size() - 1);
-    }
-  }
-
-  void step(std::span<const int32_t> tokens) {
-    if (sequences_.size() == 1) {
-      sequences_[0].step(tokens[0], LogitsMode::last);
-      return;
-    }
-    for (size_t i = 0; i < batch_.size(); ++i) batch_[i] = {&sequences_[i], tokens[i]};
-    model_.step(batch_);
-  }
-
-  Model& model_;
-  std::span<Sequence> sequences_;
-  Test test_;
-  std::vector<int32_t> tokens_;  // of the prompt, then [n_gen, n_seqs]
-  std::vector<Model::BatchEntry> batch_;
-  int n_ubatch_;
-  int64_t bytes_ = 0;       // of the whole test
-  int64_t step_bytes_ = 0;  // of its first step
-  double flops_ = 0;        // of the whole test
-  std::vector<Run> runs_;
-  bool keeps_logits_ = false;
-  std::vector<float> logits_;
-};
 
 // What the run has so far, over the configurations; figures come at the end.
 struct Output {
@@ -498,7 +324,8 @@ std::optional<double> most_gops_of(const ModelInfo& info, const measure::Rounds&
       if (sample.clock_mhz) clocks.push_back(*sample.clock_mhz);
     }
     if (clocks.empty()) return {};
-    return measure::most_gops(info.isa, info.threads, *std::max_element(clocks.begin(), clocks.end()));
+    return measure::most_gops(info.isa, info.threads,
+                              *std::max_element(clocks.begin(), clocks.end()));
   }
   const std::vector<measure::GpuState> gpus = session.guard.nvml().read();
   const std::optional<size_t> gpu = session.guard.gpu();
@@ -542,9 +369,7 @@ measure::RoundsOptions rounds_options(const Session& session, const std::vector<
   options.n_rounds = flags.repetitions;
   options.seed = flags.seed;
   options.cancel = &interrupted();
-  options.progress = [&bar](int done, int total) {
-    bar.update(static_cast<double>(done) / total);
-  };
+  options.progress = [&bar](int done, int total) { bar.update(static_cast<double>(done) / total); };
   if (flags.has_twin()) options.aa_arm = quickest(warm_ns);
   if (flags.stop_within_pct > 0) {
     options.until = measure::StopRule{.half_width = flags.stop_within_pct / 100,
@@ -605,14 +430,13 @@ void measure_configuration(Output& out, const Configuration& configuration,
     arms.push_back({"ceiling", [&] { return ceiling.sample_gbps(); }, /*control=*/true});
   }
   ProgressBar bar("measuring", session.common.quiet);
-  const measure::Rounds rounds =
-      measure::run_rounds(arms, rounds_options(session, warm_ns, bar));
+  const measure::Rounds rounds = measure::run_rounds(arms, rounds_options(session, warm_ns, bar));
   bar.clear();
   add_results(out, model, configuration, test_arms, rounds, session);
 }
 
 int profile_command(const BenchFlags& flags, const Context& context,
-                    const measure::Machine& machine) {
+                    const measure::Machine& machine, const GpuGuard& guard) {
   const std::vector<int64_t> depths = parse_number_list(flags.profile_depths, "--depths");
   const Configuration configuration = configurations_of(flags).front();
   ModelFlags model_flags = flags.model;
@@ -624,16 +448,18 @@ int profile_command(const BenchFlags& flags, const Context& context,
   options.n_ctx = *std::max_element(depths.begin(), depths.end()) + 1;
   options.max_sequences = static_cast<int>(depths.size());
   OpenedModel opened = open_model(flags.model.model, std::move(options), context.flags);
-  const Profile profile = profile_decode(opened.model, machine,
-                                         {.depths = depths,
-                                          .rounds = kProfileRounds,
-                                          .seed = flags.seed,
-                                          .fill = fills_of(flags).front()},
-                                         context.flags);
+  Profile profile = profile_decode(opened.model, machine,
+                                   {.depths = depths,
+                                    .rounds = kProfileRounds,
+                                    .seed = flags.seed,
+                                    .fill = fills_of(flags).front()},
+                                   context.flags);
+  profile.gates.insert(profile.gates.begin(), guard.gates().begin(), guard.gates().end());
   if (context.flags.json) {
     report::Result document;
     document.command = context.arguments;
     document.machine = report::machine_json(machine);
+    if (!guard.watermark().empty()) document.summary["watermark"] = guard.watermark();
     profile.add_to(document);
     write_stdout(dump_json(document.to_json(), 2) + "\n");
   } else {
@@ -664,10 +490,21 @@ report::Result document_of(const Output& out, const report::BenchSummary& summar
                       {"watermark", watermark.empty() ? Json(nullptr) : Json(watermark)},
                       {"configurations", configurations},
                       {"noise", summary.noise},
+                      {"fills", summary.fills},
                       {"rows", rows}};
   document.gates = session.guard.gates();
   document.gates.insert(document.gates.end(), summary.gates.begin(), summary.gates.end());
   return document;
+}
+
+// What a synthetic cache changes, where both were measured.
+void say_fills(const report::BenchSummary& summary, bool quiet) {
+  for (const Json& fill : summary.fills) {
+    say(quiet,
+        "{}: behind a synthetic cache it takes {:+.2f} % of the time, 95 % {:+.2f} to {:+.2f} %",
+        fill["test"].get<std::string>(), 100 * (fill["time_ratio"].get<double>() - 1),
+        100 * (fill["ci"][0].get<double>() - 1), 100 * (fill["ci"][1].get<double>() - 1));
+  }
 }
 
 // Sets the rows against the baseline's: the comparison's text, and whether a row is slower.
@@ -678,8 +515,8 @@ struct Compared {
 };
 Compared compare(const report::BenchSummary& summary, const Output& out,
                  const BenchBaseline& baseline) {
-  const std::vector<report::RowComparison> rows = compare_rows(
-      summary, report::ceilings_of(report::Fields(out.samples, "samples")), baseline);
+  const std::vector<report::RowComparison> rows =
+      compare_rows(summary, report::ceilings_of(report::Fields(out.samples, "samples")), baseline);
   Compared compared{Json::object(), report::comparison_text(rows) + unpaired_note(baseline), false};
   compared.json = {{"baseline", baseline.path},
                    {"baseline_command", baseline.command},
@@ -699,10 +536,10 @@ int finish(const report::Result& document, bool slower) {
 }
 
 int against_command(const BenchFlags& flags, const Context& context) {
-  const report::Result document = bench_against(
-      {.program = flags.against, .rounds = std::max(flags.repetitions, kTwinRounds),
-       .seed = flags.seed},
-      context);
+  const report::Result document = bench_against({.program = flags.against,
+                                                 .rounds = std::max(flags.repetitions, kTwinRounds),
+                                                 .seed = flags.seed},
+                                                context);
   const std::vector<report::RowComparison> rows =
       report::compare_processes(report::Fields(document.samples, "samples"));
   write_stdout(context.flags.json ? dump_json(document.to_json(), 2) + "\n"
@@ -729,9 +566,8 @@ int cmd_bench(const BenchFlags& flags, const Context& context) {
   if (!flags.check_output.empty()) check.emplace(flags.check_output);
   const measure::Machine machine = measure::inspect_machine();
   GpuGuard guard(context.flags, flags.allow_busy);
-  if (flags.profile) return profile_command(flags, context, machine);
-
   guard.run_canary();
+  if (flags.profile) return profile_command(flags, context, machine, guard);
   Session session{flags, context.flags, machine, guard, std::move(check), {}};
   Output out;
   if (!guard.canary_us().empty()) {
@@ -770,6 +606,7 @@ int cmd_bench(const BenchFlags& flags, const Context& context) {
         "build {}",
         summary.rows.front().peak_gbps, out.orders[0].size(), flags.seed, build_info().commit);
   }
+  say_fills(summary, context.flags.quiet);
   if (!guard.watermark().empty()) {
     write_stderr_line(report::painted(guard.watermark(), report::Paint::bad, stderr_colour()));
   }
@@ -832,9 +669,10 @@ RunCommand add_bench(CLI::App& app, Context& context) {
   app.add_option("--flash-attn", flags->model.flash_attn,
                  "(-fa) Accepted; attention is always fused")
       ->type_name("0|1");
-  app.add_flag("--no-aa", flags->no_aa,
-               "No twin: from 6 rounds on the quickest test runs twice a round, and what the two differ "
-               "by is the noise floor");
+  app.add_flag(
+      "--no-aa", flags->no_aa,
+      "No twin: from 6 rounds on the quickest test runs twice a round, and what the two differ "
+      "by is the noise floor");
   app.add_option("--stop-within", flags->stop_within_pct,
                  "Instead of -r rounds (then the fewest): until the 95 % interval of every test is "
                  "within this many percent of it, or --time-cap ends it")
@@ -844,24 +682,28 @@ RunCommand add_bench(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->check(CLI::Range(1.0, 86400.0))
       ->type_name("S");
-  app.add_option("--compare", flags->compare,
-                 "Set every row against the same row of an earlier result (--json, or -o json, also "
-                 "llama-bench's): interval and verdict; exit status 1 when a row is slower")
+  app.add_option(
+         "--compare", flags->compare,
+         "Set every row against the same row of an earlier result (--json, or -o json, also "
+         "llama-bench's): interval and verdict; exit status 1 when a row is slower")
       ->type_name("FILE");
-  app.add_option("--against", flags->against,
-                 "Run another fathom and this one in turns, a process each time (at least 6 rounds of "
-                 "-r 1), and compare their rows in pairs")
+  app.add_option(
+         "--against", flags->against,
+         "Run another fathom and this one in turns, a process each time (at least 6 rounds of "
+         "-r 1), and compare their rows in pairs")
       ->type_name("PROGRAM");
-  app.add_option("--check-output", flags->check_output,
-                 "The last logits of each test must be those of this file: an earlier result (hash), "
-                 "or what --save-logits wrote, also of another backend (at most 0.01 nats apart)")
+  app.add_option(
+         "--check-output", flags->check_output,
+         "The last logits of each test must be those of this file: an earlier result (hash), "
+         "or what --save-logits wrote, also of another backend (at most 0.01 nats apart)")
       ->type_name("FILE");
   app.add_option("--save-logits", flags->save_logits,
                  "Store the last logits of each test, of its first sequence")
       ->type_name("FILE");
-  app.add_flag("--allow-busy", flags->allow_busy,
-               "Measure on a GPU that is not idle, and mark the result; else that is refused with exit "
-               "status 3");
+  app.add_flag(
+      "--allow-busy", flags->allow_busy,
+      "Measure on a GPU that is not idle, and mark the result; else that is refused with exit "
+      "status 3");
   app.add_flag("--profile", flags->profile,
                "Instead of tests: what each op of a decode step takes at --depths");
   app.add_option("--depths", flags->profile_depths, "Depths of the profile, in tokens")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fathom report: the summaries, gates and tables of result files, computed again from their samples,
-// and whether what the files store is what their samples give.
+// fathom report: the summaries, gates and tables of result files, computed again from their
+// samples, and whether what the files store is what their samples give.
 #include <filesystem>
 #include <memory>
 
@@ -33,9 +33,8 @@ report::Reviewed review_file(const std::string& path) {
 }
 
 std::string gates_text(const std::vector<report::Gate>& gates, bool colour) {
-  report::Table table({{"gate", report::Align::left},
-                       {"", report::Align::left},
-                       {"why", report::Align::left}});
+  report::Table table(
+      {{"gate", report::Align::left}, {"", report::Align::left}, {"why", report::Align::left}});
   for (const report::Gate& gate : gates) {
     table.add({gate.id, gate.pass ? "pass" : "FAIL", printable(gate.why, std::string::npos)},
               gate.pass ? report::Paint::plain : report::Paint::bad);
@@ -45,8 +44,7 @@ std::string gates_text(const std::vector<report::Gate>& gates, bool colour) {
 
 std::string file_text(const std::string& path, const report::Reviewed& file, bool colour) {
   std::string out = report::painted(path, report::Paint::heading, colour) + "\n" +
-                    printable(file.command, std::string::npos) + "\n\n" +
-                    file.recomputed.text;
+                    printable(file.command, std::string::npos) + "\n\n" + file.recomputed.text;
   if (!file.recomputed.text.empty()) out += "\n";
   out += gates_text(file.gates, colour);
   if (file.n_stored > 0) {
@@ -101,7 +99,8 @@ int cmd_report(const ReportFlags& flags, const Context& context) {
 
 RunCommand add_report(CLI::App& app, Context& context) {
   auto flags = std::make_shared<ReportFlags>();
-  app.add_option("FILE", flags->files, "Documents that --json of bench, perplexity or doctor printed; - is stdin")
+  app.add_option("FILE", flags->files,
+                 "Documents that --json of bench, perplexity or doctor printed; - is stdin")
       ->required()
       ->type_name("");
   return [flags, &context] { return cmd_report(*flags, context); };

@@ -24,7 +24,7 @@ class GpuGuard {
   void run_canary();
 
   const measure::Nvml& nvml() const { return nvml_; }
-  std::optional<size_t> gpu() const { return gpu_; }  // its place in Nvml::read()
+  std::optional<size_t> gpu() const { return gpu_; }                 // its place in Nvml::read()
   const std::vector<report::Gate>& gates() const { return gates_; }  // of the driver's readings
   const std::vector<double>& canary_us() const { return canary_us_; }
   // Why the figures are marked; empty when they are not.

@@ -12,7 +12,7 @@
 namespace fathom::measure {
 namespace {
 
-constexpr size_t kLeastOfTwo = 4;       // 4 and 4 values: p = 2/70
+constexpr size_t kLeastOfTwo = 4;  // 4 and 4 values: p = 2/70
 constexpr double kUnbiasedWithin = 0.005;
 
 std::vector<double> logs_of(std::span<const double> times) {
@@ -40,9 +40,9 @@ bool enough(const Comparison& c) {
 Verdict verdict_of(Comparison& c) {
   const double low = 1 / (1 + c.floor), high = 1 + c.floor;
   if (!enough(c)) {
-    c.why = c.paired ? fmt::format("{} rounds, {} are needed", c.n_a, kLeastForInterval)
-                     : fmt::format("{} and {} samples, {} each are needed", c.n_a, c.n_b,
-                                   kLeastOfTwo);
+    c.why = c.paired
+                ? fmt::format("{} rounds, {} are needed", c.n_a, kLeastForInterval)
+                : fmt::format("{} and {} samples, {} each are needed", c.n_a, c.n_b, kLeastOfTwo);
     return Verdict::cannot_tell;
   }
   if (c.ci.hi < low || c.ci.lo > high) {

@@ -22,17 +22,17 @@ namespace fathom::measure {
 enum class Verdict { faster, slower, same, cannot_tell };
 const char* verdict_name(Verdict verdict);
 
-inline constexpr double kSameRatio = 0.01;        // times within 1 % are the same
-inline constexpr double kFamilyLevel = 0.05;      // of all comparisons of a family together
-inline constexpr size_t kLeastForInterval = 6;    // pairs; of two series, 4 each
+inline constexpr double kSameRatio = 0.01;      // times within 1 % are the same
+inline constexpr double kFamilyLevel = 0.05;    // of all comparisons of a family together
+inline constexpr size_t kLeastForInterval = 6;  // pairs; of two series, 4 each
 
 struct Comparison {
-  double ratio = 1;       // time of B over time of A: below 1, B is faster
-  Interval ci{0, 0};      // 95 %
-  double floor = 0;       // as a share: 0.01 = 1 %
+  double ratio = 1;   // time of B over time of A: below 1, B is faster
+  Interval ci{0, 0};  // 95 %
+  double floor = 0;   // as a share: 0.01 = 1 %
   bool paired = false;
   size_t n_a = 0, n_b = 0;
-  double p = 1;           // of a difference beyond the floor; Holm's after judge()
+  double p = 1;  // of a difference beyond the floor; Holm's after judge()
   size_t family = 1;
   Verdict verdict = Verdict::cannot_tell;
   std::string why = {};
@@ -50,9 +50,9 @@ void judge(std::vector<Comparison>& family);
 
 // What an arm and its twin differ by: the noise floor.
 struct NoiseFloor {
-  double ratio = 1;   // of the twin to its arm
+  double ratio = 1;  // of the twin to its arm
   Interval ci{0, 0};
-  double floor = 0;   // the farther end of the interval from 1: the least difference to believe
+  double floor = 0;      // the farther end of the interval from 1: the least difference to believe
   bool unbiased = true;  // 1 lies in the interval, or within half a percent of it
 };
 // REQUIRES: at least kLeastForInterval rounds.

@@ -30,8 +30,8 @@ Arms rounds(size_t n, uint64_t seed, double ratio) {
   Random random(seed);
   Arms out;
   for (size_t round = 0; round < n; ++round) {
-    const double machine = (1 + 0.3 * static_cast<double>(round) / static_cast<double>(n)) *
-                           wobble(random, 0.05);
+    const double machine =
+        (1 + 0.3 * static_cast<double>(round) / static_cast<double>(n)) * wobble(random, 0.05);
     out.a.push_back(1e6 * machine * wobble(random, 0.005));
     out.b.push_back(ratio * 1e6 * machine * wobble(random, 0.005));
     out.twin.push_back(1e6 * machine * wobble(random, 0.005));

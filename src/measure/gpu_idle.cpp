@@ -13,9 +13,9 @@
 namespace fathom::measure {
 namespace {
 
-constexpr double kCanaryUs = 50;       // a hundred steps of an event's clock
-constexpr double kWarmUpUs = 50'000;   // clocks rise when work comes
-constexpr double kQueueUs = 20'000;    // longer than submitting the canaries takes
+constexpr double kCanaryUs = 50;      // a hundred steps of an event's clock
+constexpr double kWarmUpUs = 50'000;  // clocks rise when work comes
+constexpr double kQueueUs = 20'000;   // longer than submitting the canaries takes
 constexpr int64_t kLargestCanary = int64_t{512} << 20;
 
 IdleVerdict busy(std::string why, std::optional<double> value = {},
@@ -62,9 +62,9 @@ IdleVerdict judge_reading(const GpuState& gpu, int64_t own_pid) {
                 kIdleUtilisationPct);
   }
   if (gpu.ecc_errors.value_or(0) > 0) {
-    return busy(fmt::format("its memory had {} errors that could not be corrected",
-                            *gpu.ecc_errors),
-                static_cast<double>(*gpu.ecc_errors), 0);
+    return busy(
+        fmt::format("its memory had {} errors that could not be corrected", *gpu.ecc_errors),
+        static_cast<double>(*gpu.ecc_errors), 0);
   }
   const std::string held_down = throttle_text(gpu.throttle_bits.value_or(0));
   if (!held_down.empty()) return busy("its clocks are held down: " + held_down);
@@ -81,9 +81,9 @@ class Canary {
     buffer_ = make_buffer(device, std::max<int64_t>(most / 16 * 16, 16));
     const std::vector<std::byte> zeros(size_t{1} << 20);
     for (int64_t at = 0; at < buffer_.get().bytes; at += static_cast<int64_t>(zeros.size())) {
-      device_.copy_to_device(
-          buffer_.get().data + at, zeros.data(),
-          std::min(static_cast<int64_t>(zeros.size()), buffer_.get().bytes - at), stream_.get());
+      device_.copy_to_device(buffer_.get().data + at, zeros.data(),
+                             std::min(static_cast<int64_t>(zeros.size()), buffer_.get().bytes - at),
+                             stream_.get());
     }
   }
 
@@ -123,7 +123,8 @@ class Canary {
 }  // namespace
 
 IdleVerdict judge_readings(std::span<const GpuState> readings, int64_t own_pid) {
-  if (readings.empty()) return busy("cannot prove it idle: the driver's library says nothing of it");
+  if (readings.empty())
+    return busy("cannot prove it idle: the driver's library says nothing of it");
   for (const GpuState& reading : readings) {
     const IdleVerdict verdict = judge_reading(reading, own_pid);
     if (!verdict.idle) return verdict;
@@ -150,10 +151,11 @@ IdleVerdict judge_canary(std::span<const double> times_us) {
                 spread, kCanarySpread);
   }
   if (peak > kCanaryPeak) {
-    return busy(fmt::format("somebody shares it: of {} runs of a kernel of {:.0f} us one took {:.1f} "
-                            "times as long",
-                            times_us.size(), centre, peak),
-                peak, kCanaryPeak);
+    return busy(
+        fmt::format("somebody shares it: of {} runs of a kernel of {:.0f} us one took {:.1f} "
+                    "times as long",
+                    times_us.size(), centre, peak),
+        peak, kCanaryPeak);
   }
   return {.idle = true,
           .why = fmt::format("{} runs of a kernel of {:.0f} us vary by {:.1f} %", times_us.size(),

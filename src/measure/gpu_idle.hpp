@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does this process have the GPU to itself? Judged of what the driver lists before a context of ours
-// exists, and then of a canary: a short kernel, run again and again, whose times spread when
+// Does this process have the GPU to itself? Judged of what the driver lists before a context of
+// ours exists, and then of a canary: a short kernel, run again and again, whose times spread when
 // somebody else computes. Process lists of containers leave others out, so each of these can refuse
 // alone, and whatever is unknown proves nothing.
 #pragma once
@@ -23,8 +23,8 @@ inline constexpr double kCanaryPeak = 1.5;     // slowest over median
 
 struct IdleVerdict {
   bool idle = false;
-  std::string why;               // one sentence, also when idle
-  std::optional<double> value;   // what was set against `limit`
+  std::string why;              // one sentence, also when idle
+  std::optional<double> value;  // what was set against `limit`
   std::optional<double> limit;
 };
 

@@ -9,12 +9,12 @@ std::optional<double> most_ops_per_cycle(std::string_view isa) {
     std::string_view isa;
     double ops;
   } kTable[] = {
-      {"scalar", 64},    // SSE2 at best: two ports, 16 products of int8 each
-      {"avx2", 128},     // two ports, 32 products each
-      {"avx512", 256},   // two ports, 64 products each (VNNI)
-      {"sm_80", 4096},   // A100: 624 TOPS of 108 SMs at 1.41 GHz
-      {"sm_86", 2048},  {"sm_89", 2048},
-      {"sm_90", 8192},   // H100, H200: 1979 TOPS of 132 SMs at 1.83 GHz
+      {"scalar", 64},   // SSE2 at best: two ports, 16 products of int8 each
+      {"avx2", 128},    // two ports, 32 products each
+      {"avx512", 256},  // two ports, 64 products each (VNNI)
+      {"sm_80", 4096},  // A100: 624 TOPS of 108 SMs at 1.41 GHz
+      {"sm_86", 2048},   {"sm_89", 2048},
+      {"sm_90", 8192},  // H100, H200: 1979 TOPS of 132 SMs at 1.83 GHz
       {"sm_100", 16384}, {"sm_103", 16384},
       {"sm_120", 2048},
   };

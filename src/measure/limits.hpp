@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What no honest measurement can exceed: the operations that the units of a chip can finish in a
-// cycle, and which bytes must have come from memory. A figure beyond its limit was measured wrongly.
+// cycle, and which bytes must have come from memory. A figure beyond its limit was measured
+// wrongly.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,9 @@
 
 namespace fathom::measure {
 
-// Additions and multiplications of the narrowest type that Fathom computes with (int8, dense) in one
-// cycle of one core or SM; nothing for an instruction set that is not listed. Sources: Intel and AMD
-// optimisation manuals (two vector ports), NVIDIA's architecture white papers.
+// Additions and multiplications of the narrowest type that Fathom computes with (int8, dense) in
+// one cycle of one core or SM; nothing for an instruction set that is not listed. Sources: Intel
+// and AMD optimisation manuals (two vector ports), NVIDIA's architecture white papers.
 std::optional<double> most_ops_per_cycle(std::string_view isa);
 
 // units x clock x the above, in 10^9 operations a second; nothing where one of them is unknown.

@@ -113,8 +113,7 @@ void read_gpus(Machine& m) {
   m.gpu_problem = nvml.problem();
   m.gpu_driver = nvml.driver_version();
   for (const GpuState& gpu : nvml.read()) {
-    m.gpus.push_back(
-        {gpu.name, gpu.total_bytes, gpu.used_bytes, gpu.sm_clock_mhz.value_or(0)});
+    m.gpus.push_back({gpu.name, gpu.total_bytes, gpu.used_bytes, gpu.sm_clock_mhz.value_or(0)});
   }
 }
 

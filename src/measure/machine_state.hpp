@@ -14,16 +14,16 @@
 namespace fathom::measure {
 
 struct CpuState {
-  std::optional<double> clock_mhz;      // of this core, measured (core_clock.hpp)
-  std::optional<double> governor_mhz;   // what the kernel's frequency driver says of CPU 0
-  std::optional<double> load;           // runnable tasks, mean of the last minute
-  std::optional<int64_t> running;       // tasks that run or wait now
-  std::optional<int64_t> steal_ns;      // taken by the hypervisor since boot, all CPUs
-  std::optional<int64_t> busy_ns;       // of all CPUs since boot
-  std::optional<double> pressure_pct;   // of the last 10 s some task waited for a CPU
-  std::optional<int64_t> pressure_ns;   // the same since boot
+  std::optional<double> clock_mhz;            // of this core, measured (core_clock.hpp)
+  std::optional<double> governor_mhz;         // what the kernel's frequency driver says of CPU 0
+  std::optional<double> load;                 // runnable tasks, mean of the last minute
+  std::optional<int64_t> running;             // tasks that run or wait now
+  std::optional<int64_t> steal_ns;            // taken by the hypervisor since boot, all CPUs
+  std::optional<int64_t> busy_ns;             // of all CPUs since boot
+  std::optional<double> pressure_pct;         // of the last 10 s some task waited for a CPU
+  std::optional<int64_t> pressure_ns;         // the same since boot
   std::optional<double> memory_pressure_pct;  // or for memory
-  std::optional<double> temperature_c;  // of the first thermal zone
+  std::optional<double> temperature_c;        // of the first thermal zone
 };
 
 struct MachineState {

@@ -30,9 +30,10 @@ class Recorded : public testing::Test {
 TEST_F(Recorded, EverythingIsRead) {
   write("proc/stat", "cpu  100 5 20 9000 7 1 2 33 0 0\ncpu0 1 2 3\n");
   write("proc/loadavg", "1.25 0.50 0.10 3/120 4711\n");
-  write("proc/pressure/cpu",
-        "some avg10=12.50 avg60=1.00 avg300=0.00 total=2500\nfull avg10=9.00 avg60=0.00 avg300=0.00 "
-        "total=7\n");
+  write(
+      "proc/pressure/cpu",
+      "some avg10=12.50 avg60=1.00 avg300=0.00 total=2500\nfull avg10=9.00 avg60=0.00 avg300=0.00 "
+      "total=7\n");
   write("proc/pressure/memory", "some avg10=0.75 avg60=0.00 avg300=0.00 total=1\n");
   write("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2400000\n");
   write("sys/class/thermal/thermal_zone0/temp", "47500\n");

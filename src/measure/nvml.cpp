@@ -109,8 +109,8 @@ std::optional<int> Nvml::clock(const char* name, void* device, int domain) const
 }
 
 std::optional<uint64_t> Nvml::throttle_bits_of(void* device) const {
-  for (const char* name : {"nvmlDeviceGetCurrentClocksEventReasons",
-                           "nvmlDeviceGetCurrentClocksThrottleReasons"}) {
+  for (const char* name :
+       {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"}) {
     unsigned long long bits = 0;
     if (call<int (*)(void*, unsigned long long*)>(name)(device, &bits) == kSuccess) return bits;
   }
@@ -119,8 +119,8 @@ std::optional<uint64_t> Nvml::throttle_bits_of(void* device) const {
 
 std::optional<std::vector<GpuProcess>> Nvml::processes(void* device) const {
   std::vector<GpuProcess> found;
-  for (const char* name : {"nvmlDeviceGetComputeRunningProcesses_v3",
-                           "nvmlDeviceGetGraphicsRunningProcesses_v3"}) {
+  for (const char* name :
+       {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3"}) {
     const auto ask = call<int (*)(void*, unsigned*, ProcessInfo*)>(name);
     std::vector<ProcessInfo> infos(16);
     unsigned count = static_cast<unsigned>(infos.size());

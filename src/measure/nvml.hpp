@@ -22,11 +22,11 @@ struct GpuState {
   int64_t used_bytes = 0;
   std::optional<int> sm_clock_mhz, memory_clock_mhz, max_sm_clock_mhz;
   std::optional<int> temperature_c, power_w, utilisation_pct;
-  std::optional<uint64_t> throttle_bits;                // all reasons, as NVML numbers them
-  std::optional<std::vector<GpuProcess>> processes;     // compute and graphics
-  std::optional<bool> mig;                              // cut into instances
-  std::optional<bool> vgpu;                             // shared with other machines
-  std::optional<int64_t> ecc_errors;                    // uncorrected since the driver was loaded
+  std::optional<uint64_t> throttle_bits;             // all reasons, as NVML numbers them
+  std::optional<std::vector<GpuProcess>> processes;  // compute and graphics
+  std::optional<bool> mig;                           // cut into instances
+  std::optional<bool> vgpu;                          // shared with other machines
+  std::optional<int64_t> ecc_errors;                 // uncorrected since the driver was loaded
 };
 
 // Reasons that mean a clock below what was asked for: power cap, hardware slowdown, thermal

@@ -31,7 +31,8 @@ unsigned flags_between(const SampleState& before, const SampleState& after, int6
   unsigned flags = 0;
   const auto grew = [&](const std::optional<int64_t>& from, const std::optional<int64_t>& to,
                         double share) {
-    return from && to && static_cast<double>(*to - *from) > share * static_cast<double>(duration_ns);
+    return from && to &&
+           static_cast<double>(*to - *from) > share * static_cast<double>(duration_ns);
   };
   if (before.throttle_bits.value_or(0) || after.throttle_bits.value_or(0)) flags |= kFlagThrottled;
   if (grew(before.steal_ns, after.steal_ns, kStolenShare)) flags |= kFlagStolen;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Randomised interleaved rounds: every round runs each arm once in a fresh random order, so that
-// drift and noise of the machine hit all arms alike. One arm may have a twin that does the same (A/A):
-// what the two seem to differ by is what this machine cannot tell apart. Every sample is kept, with
-// its place in the order and what the machine was doing; odd ones are flagged, never dropped.
+// drift and noise of the machine hit all arms alike. One arm may have a twin that does the same
+// (A/A): what the two seem to differ by is what this machine cannot tell apart. Every sample is
+// kept, with its place in the order and what the machine was doing; odd ones are flagged, never
+// dropped.
 #pragma once
 
 #include <atomic>
@@ -65,9 +66,9 @@ const char* stop_reason_name(StopReason reason);
 struct RoundsOptions {
   int n_rounds = 5;  // with `until`: at least so many, and no fewer than 6
   uint64_t seed = 1;
-  const std::atomic<bool>* cancel = nullptr;          // looked at between arms
+  const std::atomic<bool>* cancel = nullptr;               // looked at between arms
   std::function<void(int done, int total)> progress = {};  // optional
-  std::optional<size_t> aa_arm = {};                  // gets a twin, the last arm
+  std::optional<size_t> aa_arm = {};                       // gets a twin, the last arm
   std::optional<StopRule> until = {};
   std::function<SampleState()> state = {};  // asked before and after each sample
 };

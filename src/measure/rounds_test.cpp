@@ -101,8 +101,8 @@ TEST(Rounds, SamplesKeepTheirPlaceAndWhatTheMachineDid) {
 // Catalogue 2: what is odd stays a sample.
 TEST(Rounds, OutliersAreFlaggedAndKept) {
   int run = 0;
-  const Rounds r = run_rounds(
-      {{"a", [&] { return ++run == 7 ? 500.0 : 100.0 + run % 3; }}}, {.n_rounds = 12, .seed = 1});
+  const Rounds r = run_rounds({{"a", [&] { return ++run == 7 ? 500.0 : 100.0 + run % 3; }}},
+                              {.n_rounds = 12, .seed = 1});
   ASSERT_EQ(r.values[0].size(), 12u);
   EXPECT_EQ(r.values[0][6], 500);
   for (const Sample& s : r.samples) {
@@ -114,8 +114,8 @@ TEST(Rounds, ATwinRunsTheSameArm) {
   int a = 0, b = 0;
   RoundsOptions options{.n_rounds = 7, .seed = 2};
   options.aa_arm = 1;
-  const Rounds r = run_rounds({{"a", [&] { return 1.0 * ++a; }}, {"b", [&] { return 10.0 * ++b; }}},
-                              options);
+  const Rounds r =
+      run_rounds({{"a", [&] { return 1.0 * ++a; }}, {"b", [&] { return 10.0 * ++b; }}}, options);
   EXPECT_EQ(r.arms, (std::vector<std::string>{"a", "b", "b (A/A)"}));
   EXPECT_EQ(r.aa_arm, 1u);
   EXPECT_EQ(r.aa_twin, 2u);
@@ -130,9 +130,8 @@ TEST(Rounds, ATwinRunsTheSameArm) {
 TEST(Rounds, StopWhenTheIntervalIsNarrowOrTimeIsUp) {
   Random random(3);
   const auto noisy = [&](double spread) {
-    return [&random, spread] {
-      return 100 + spread * static_cast<double>(random.below(1000)) / 1000;
-    };
+    return
+        [&random, spread] { return 100 + spread * static_cast<double>(random.below(1000)) / 1000; };
   };
   const Arm ceiling{"ceiling", noisy(200), /*control=*/true};
   RoundsOptions options{.n_rounds = 3, .seed = 1};

@@ -84,7 +84,8 @@ Ways signed_rank_ways(size_t n) {
   return ways;
 }
 
-// Permutations of n with t inversions, as shares: each factor 1 + q + ... + q^(k-1) is divided by k.
+// Permutations of n with t inversions, as shares: each factor 1 + q + ... + q^(k-1) is divided by
+// k.
 Ways inversion_ways(size_t n) {
   Ways ways{1};
   for (size_t k = 2; k <= n; ++k) {
@@ -174,8 +175,8 @@ double two_sided_exact(const Ways& ways, double statistic) {
 
 double two_sided_normal(double statistic, double mu, double variance) {
   if (variance <= 0) return 1;
-  return std::min(1.0, 2 * normal_cdf(-std::max(0.0, std::abs(statistic - mu) - 0.5) /
-                                      std::sqrt(variance)));
+  return std::min(
+      1.0, 2 * normal_cdf(-std::max(0.0, std::abs(statistic - mu) - 0.5) / std::sqrt(variance)));
 }
 
 std::vector<double> pairwise_slopes(std::span<const double> x, std::span<const double> y) {
@@ -265,8 +266,7 @@ double hodges_lehmann(std::span<const double> samples) {
 
 Interval hodges_lehmann_interval(std::span<const double> samples, double confidence) {
   FATHOM_CHECK(!samples.empty(), "a statistic needs a sample");
-  return inner(walsh_averages(samples),
-               signed_rank_quantile(samples.size(), (1 - confidence) / 2));
+  return inner(walsh_averages(samples), signed_rank_quantile(samples.size(), (1 - confidence) / 2));
 }
 
 double signed_rank_p(std::span<const double> samples) {

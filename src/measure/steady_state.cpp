@@ -15,10 +15,10 @@ namespace {
 
 constexpr double kMadToSigma = 1.4826;
 constexpr double kSpikeSigmas = 5;
-constexpr size_t kSpikeReach = 2;       // values looked at on either side
-constexpr size_t kShortestPiece = 3;    // values
-constexpr size_t kSettledShare = 4;     // the last piece holds at least 1/4 of the values
-constexpr double kLeastSigma = 1e-4;    // of the median: what a clock's steps alone can do
+constexpr size_t kSpikeReach = 2;     // values looked at on either side
+constexpr size_t kShortestPiece = 3;  // values
+constexpr size_t kSettledShare = 4;   // the last piece holds at least 1/4 of the values
+constexpr double kLeastSigma = 1e-4;  // of the median: what a clock's steps alone can do
 
 double noise_of(std::span<const double> x) {
   std::vector<double> steps;
@@ -32,8 +32,8 @@ double noise_of(std::span<const double> x) {
 std::vector<double> without_spikes(std::span<const double> x, double sigma) {
   std::vector<double> out(x.begin(), x.end());
   for (size_t i = 0; i < x.size(); ++i) {
-    const size_t from = std::min(i < kSpikeReach ? 0 : i - kSpikeReach,
-                                 x.size() - (2 * kSpikeReach + 1));
+    const size_t from =
+        std::min(i < kSpikeReach ? 0 : i - kSpikeReach, x.size() - (2 * kSpikeReach + 1));
     const double centre = median(x.subspan(from, 2 * kSpikeReach + 1));
     if (std::abs(x[i] - centre) > kSpikeSigmas * sigma) out[i] = centre;
   }
@@ -143,7 +143,8 @@ SteadyState find_steady_state(std::span<const double> values) {
   const bool falls = state.slope.hi < 0 && moves;
   if (last.size() * kSettledShare < values.size()) {
     state.steadiness = Steadiness::none;
-    state.why = fmt::format("the last level holds only {} of {} values", last.size(), values.size());
+    state.why =
+        fmt::format("the last level holds only {} of {} values", last.size(), values.size());
   } else if (rises || falls) {
     state.steadiness = Steadiness::none;
     state.why = fmt::format("the last {} values still {} by {:.2f} to {:.2f} % each", last.size(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Has a series of repeated measurements settled, and how did it get there? It is cut into pieces of
-// constant level (least squares; each cut must earn the BIC penalty), the levels are set against the
-// last one, and the slope inside the last piece must be able to be 0.
+// constant level (least squares; each cut must earn the BIC penalty), the levels are set against
+// the last one, and the slope inside the last piece must be able to be 0.
 //   cost of a cut: sum (x - mean)^2 / sigma^2 over the pieces + 2 ln n for each cut, at its best
 //   (optimal partitioning); sigma from the differences of neighbours, so that steps do not widen it
 // Sources: Barrett et al., OOPSLA 2017 (the classes); Killick et al. 2012 (the partitioning).

@@ -31,22 +31,22 @@ struct BenchRow {
   std::string isa, kv_fill;  // kv_fill: "real" or "synthetic"
   double cpu_mhz = 0;        // as /proc/cpuinfo has it; 0 = not readable
   uint64_t seed = 0;
-  size_t configuration = 0;                  // whose rounds it shared
-  int64_t test_bytes = 0, step_bytes = 0;    // declared, of the test and of one step of it
-  double test_flops = 0;                     // declared
-  std::optional<double> gap_share;           // of a watched step, time outside all ops
-  std::string gap_why;                       // why there is none
-  std::string watermark;                     // why not to trust it, beside every figure; or empty
-  std::string expected_hash;                 // of --check-output; empty = none
+  size_t configuration = 0;                // whose rounds it shared
+  int64_t test_bytes = 0, step_bytes = 0;  // declared, of the test and of one step of it
+  double test_flops = 0;                   // declared
+  std::optional<double> gap_share;         // of a watched step, time outside all ops
+  std::string gap_why;                     // why there is none
+  std::string watermark;                   // why not to trust it, beside every figure; or empty
+  std::string expected_hash;               // of --check-output; empty = none
   int64_t graph_captures = 0, graph_replays = 0, kernel_launches = 0;  // of the last repetition
 
   // and what follows from the samples (bench_summary.hpp).
-  double gbps = 0;           // declared bytes over the median time
-  double peak_gbps = 0;      // read ceiling, median of the samples between the rounds
-  double pct_of_peak = 0;    // median over rounds of the rate over that round's ceiling
-  double gflops = 0;         // declared work over the median time
-  std::string memory;        // "cold" or "warm"
-  std::string logits_hash;   // of the test's last logits; empty when repetitions disagree
+  double gbps = 0;          // declared bytes over the median time
+  double peak_gbps = 0;     // read ceiling, median of the samples between the rounds
+  double pct_of_peak = 0;   // median over rounds of the rate over that round's ceiling
+  double gflops = 0;        // declared work over the median time
+  std::string memory;       // "cold" or "warm"
+  std::string logits_hash;  // of the test's last logits; empty when repetitions disagree
   double median_lo_ns = 0, median_hi_ns = 0;  // 95 % interval of the median over the rounds
   std::optional<double> clock_mhz;            // median over the samples
   std::string steady;                         // steadiness_name, empty when not judged

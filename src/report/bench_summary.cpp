@@ -82,10 +82,10 @@ class Collector {
 
 struct Collected {
   std::vector<Series> rows;
-  std::map<size_t, Series> ceilings;                      // by configuration
-  std::map<size_t, std::pair<size_t, Series>> twins;      // by configuration: of which row
+  std::map<size_t, Series> ceilings;                  // by configuration
+  std::map<size_t, std::pair<size_t, Series>> twins;  // by configuration: of which row
   std::vector<double> canary_us;
-  std::map<size_t, Fields> logits;                        // by row
+  std::map<size_t, Fields> logits;  // by row
 };
 
 size_t index_at(const Fields& sample, const char* key, size_t end) {
@@ -199,7 +199,8 @@ Gate steady_gate(const BenchRow& row, const Series& series) {
 }
 
 Gate output_gate(const BenchRow& row) {
-  Gate gate{.id = "output_hash", .pass = !row.logits_hash.empty(), .value = {}, .limit = {}, .why = ""};
+  Gate gate{
+      .id = "output_hash", .pass = !row.logits_hash.empty(), .value = {}, .limit = {}, .why = ""};
   if (!gate.pass) {
     gate.why = fmt::format("{}: repetitions end with different logits", row.test_name());
   } else if (!row.expected_hash.empty() && row.expected_hash != row.logits_hash) {
@@ -243,8 +244,8 @@ std::optional<Gate> clock_gate(size_t configuration, const std::vector<BenchRow>
                                  *slowest->clock_mhz, fastest->test_name(), *fastest->clock_mhz)};
 }
 
-void add_noise(BenchSummary& out, size_t configuration, size_t row,
-               const std::vector<double>& arm, const std::vector<double>& twin) {
+void add_noise(BenchSummary& out, size_t configuration, size_t row, const std::vector<double>& arm,
+               const std::vector<double>& twin) {
   if (arm.size() != twin.size()) {
     fail(ErrorCode::bad_file, "the A/A twin of row {} has {} rounds, the row {}", row, twin.size(),
          arm.size());
@@ -265,6 +266,26 @@ void add_noise(BenchSummary& out, size_t configuration, size_t row,
                           "differences up to {:.2f} % are noise here",
                           out.rows[row].test_name(), noise.ratio, noise.ci.lo, noise.ci.hi,
                           100 * noise.floor)});
+}
+
+// The same test behind both caches, in the same rounds.
+void add_fills(BenchSummary& out) {
+  for (const BenchRow& real : out.rows) {
+    for (const BenchRow& synthetic : out.rows) {
+      const bool same = real.kv_fill == "real" && synthetic.kv_fill == "synthetic" &&
+                        real.configuration == synthetic.configuration &&
+                        real.test_name() == synthetic.test_name() &&
+                        real.samples_ns.size() == synthetic.samples_ns.size();
+      if (!same) continue;
+      const measure::Comparison c =
+          measure::compare_paired(real.samples_ns, synthetic.samples_ns, 0);
+      out.fills.push_back({{"configuration", real.configuration},
+                           {"test", real.test_name()},
+                           {"time_ratio", c.ratio},
+                           {"ci", {c.ci.lo, c.ci.hi}},
+                           {"rounds", c.n_a}});
+    }
+  }
 }
 
 void add_row_gates(BenchSummary& out, const BenchRow& row, const Series& series,
@@ -345,8 +366,7 @@ std::vector<double> ceilings_of(const Fields& samples) {
 }
 
 BenchSummary summarise_bench(std::vector<BenchRow> rows, const Fields& samples,
-                             const std::vector<BenchConfiguration>& configurations,
-                             uint64_t seed) {
+                             const std::vector<BenchConfiguration>& configurations, uint64_t seed) {
   const Collected collected = collect(samples, rows, configurations.size());
   BenchSummary out;
   out.rows = std::move(rows);
@@ -382,6 +402,7 @@ BenchSummary summarise_bench(std::vector<BenchRow> rows, const Fields& samples,
       add_noise(out, c, row, collected.rows[row].values, twin->second.second.values);
     }
   }
+  add_fills(out);
   if (!collected.canary_us.empty()) {
     const measure::IdleVerdict verdict = measure::judge_canary(collected.canary_us);
     out.gates.push_back({.id = "gpu_idle",

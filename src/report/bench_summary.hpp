@@ -23,11 +23,11 @@ inline constexpr double kMostKl = 0.01;  // nats between stored logits and ours
 
 // What the rows that shared their rounds have in common.
 struct BenchConfiguration {
-  std::string device;             // whose memory holds weights and cache
-  int64_t cache_bytes = 0;        // in front of it
+  std::string device;               // whose memory holds weights and cache
+  int64_t cache_bytes = 0;          // in front of it
   std::optional<double> most_gops;  // what its units can do, limits.hpp
-  std::string stop_rule, stop;    // declared before; which part of it ended the rounds
-  bool warm = true;               // a warm-up ran before the rounds
+  std::string stop_rule, stop;      // declared before; which part of it ended the rounds
+  bool warm = true;                 // a warm-up ran before the rounds
 };
 Json configuration_json(const BenchConfiguration& configuration);
 BenchConfiguration configuration_of(const Fields& json);
@@ -36,6 +36,8 @@ struct BenchSummary {
   std::vector<BenchRow> rows;
   std::vector<Gate> gates;
   Json noise = Json::array();  // an object for each configuration with a twin
+  // For each test behind a real and a synthetic cache: how much longer it takes behind the latter.
+  Json fills = Json::array();
   // The noise floor of a configuration; nothing without a twin.
   std::optional<double> floor(size_t configuration) const;
 };

@@ -24,7 +24,7 @@ inline bool partly_cached(int64_t step_bytes, int64_t llc_bytes) {
 }
 
 inline Gate ceiling_gate(const std::string& what, int64_t step_bytes, double ratio,
-                                 int64_t llc_bytes) {
+                         int64_t llc_bytes) {
   Gate gate{.id = "ceiling", .pass = true, .value = {}, .limit = kCeilingRatio, .why = ""};
   if (partly_cached(step_bytes, llc_bytes)) {
     gate.why =
@@ -61,8 +61,8 @@ inline Gate ops_gate(const std::string& what, double gops, double most_gops) {
           .pass = gops <= most_gops,
           .value = gops / most_gops,
           .limit = 1,
-          .why = fmt::format("{}: {:.0f} GFLOP/s, the units of this chip finish at most {:.0f}", what,
-                             gops, most_gops)};
+          .why = fmt::format("{}: {:.0f} GFLOP/s, the units of this chip finish at most {:.0f}",
+                             what, gops, most_gops)};
 }
 
 }  // namespace fathom::report

@@ -18,11 +18,11 @@ class Fields {
   Fields(const Json& value, std::string path) : value_(&value), path_(std::move(path)) {}
 
   // All throw Error{bad_file}.
-  Fields at(const char* key) const;    // of an object
-  Fields at(size_t index) const;       // REQUIRES: index < size()
-  size_t size() const;                 // of an array
-  bool has(const char* key) const;     // an object with the key, and not null
-  double number() const;               // finite
+  Fields at(const char* key) const;  // of an object
+  Fields at(size_t index) const;     // REQUIRES: index < size()
+  size_t size() const;               // of an array
+  bool has(const char* key) const;   // an object with the key, and not null
+  double number() const;             // finite
   double positive() const;
   int64_t whole(int64_t least = INT64_MIN) const;
   uint64_t unsigned_whole() const;

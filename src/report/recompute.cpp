@@ -13,6 +13,7 @@
 #include "report/bench_comparison.hpp"
 #include "report/bench_summary.hpp"
 #include "report/fields.hpp"
+#include "report/profile_figures.hpp"
 
 namespace fathom::report {
 namespace {
@@ -29,10 +30,9 @@ bool has_summary(const Json& document, const char* key) {
 bool is_bench(const Json& document) { return has_summary(document, "rows"); }
 
 // Of documents without configurations: what samples alone give.
-constexpr const char* kPlainFields[] = {"avg_ns",    "stddev_ns", "avg_ts",     "stddev_ts",
-                                        "median_ns", "p5_ns",     "p95_ns",     "median_ts",
-                                        "p5_ts",     "p95_ts",    "samples_ns", "samples_ts",
-                                        "peak_gbps"};
+constexpr const char* kPlainFields[] = {
+    "avg_ns",    "stddev_ns", "avg_ts", "stddev_ts",  "median_ns",  "p5_ns",    "p95_ns",
+    "median_ts", "p5_ts",     "p95_ts", "samples_ns", "samples_ts", "peak_gbps"};
 
 Recomputed recompute_bench(const Json& document) {
   const BenchDocument stored = bench_document_of(document);
@@ -55,15 +55,44 @@ Recomputed recompute_bench(const Json& document) {
     return out;
   }
   out.summary["noise"] = summary.noise;
+  out.summary["fills"] = summary.fills;
   out.gates = summary.gates;
+  return out;
+}
+
+bool is_profile(const Json& document) { return has_summary(document, "profile"); }
+
+Recomputed recompute_profile(const Json& document) {
+  const Fields samples = Fields(document, "").at("samples");
+  const Fields stored = Fields(document, "").at("summary").at("profile");
+  const std::vector<DepthProfile> depths = stored_depths(stored, samples);
+  const std::vector<double> ceiling = ceilings_of(samples);
+  if (!ceiling.empty() && ceiling.size() != depths.front().untraced_ns.size()) {
+    fail(ErrorCode::bad_file, "samples: {} rounds of the ceiling, {} of the steps", ceiling.size(),
+         depths.front().untraced_ns.size());
+  }
+  const double peak_gbps = ceiling.empty() ? 0 : measure::median(ceiling);
+  Recomputed out;
+  Json& profile = out.summary["profile"];
+  profile["peak_gbps"] = peak_gbps > 0 ? Json(peak_gbps) : Json(nullptr);
+  profile["depths"] = Json::array();
+  for (const DepthProfile& depth : depths) {
+    profile["depths"].push_back(depth_json(depth, peak_gbps));
+    out.text += fmt::format("depth {}: the ops add up to {:.3f} ms of a step of {:.3f} ms\n",
+                            depth.depth, depth.sum_ns * 1e-6, depth.wall_ns * 1e-6);
+  }
+  if (stored.has("cache_bytes")) {
+    out.gates = profile_gates(depths, ceiling, stored.at("cache_bytes").whole(0));
+  } else {
+    out.notes.push_back("made by an earlier version, which kept no cache size: gates as stored");
+  }
   return out;
 }
 
 bool is_against(const Json& document) { return has_summary(document, "against"); }
 
 Recomputed recompute_against(const Json& document) {
-  const std::vector<RowComparison> rows =
-      compare_processes(Fields(document, "").at("samples"));
+  const std::vector<RowComparison> rows = compare_processes(Fields(document, "").at("samples"));
   Recomputed out;
   out.summary["against"]["rows"] = Json::array();
   for (const RowComparison& row : rows) out.summary["against"]["rows"].push_back(row.json());
@@ -102,7 +131,10 @@ bool is_doctor(const Json& document) { return has_summary(document, "read_gbps")
 
 Json bandwidth_json(const std::vector<double>& gbps) {
   const measure::Summary s = measure::summarise(gbps, 1);
-  return {{"median", s.median}, {"min", s.min}, {"max", s.max}, {"ci", {s.median_ci.lo, s.median_ci.hi}}};
+  return {{"median", s.median},
+          {"min", s.min},
+          {"max", s.max},
+          {"ci", {s.median_ci.lo, s.median_ci.hi}}};
 }
 
 Recomputed recompute_doctor(const Json& document) {
@@ -120,9 +152,8 @@ Recomputed recompute_doctor(const Json& document) {
 }
 
 constexpr Recomputer kRecomputers[] = {
-    {"bench", is_bench, recompute_bench},
-    {"bench --against", is_against, recompute_against},
-    {"perplexity", is_perplexity, recompute_perplexity},
+    {"bench", is_bench, recompute_bench},       {"bench --against", is_against, recompute_against},
+    {"profile", is_profile, recompute_profile}, {"perplexity", is_perplexity, recompute_perplexity},
     {"doctor", is_doctor, recompute_doctor},
 };
 
@@ -154,7 +185,8 @@ void differ(const Json& stored, const Json& given, const std::string& path,
     return;
   }
   if (same_json(stored, given)) return;
-  out.push_back(fmt::format("{}: stored {}, the samples give {}", path, shown(stored), shown(given)));
+  out.push_back(
+      fmt::format("{}: stored {}, the samples give {}", path, shown(stored), shown(given)));
 }
 
 Gate gate_of(const Fields& json) {
@@ -194,8 +226,9 @@ void review_gates(const Fields& stored_json, Reviewed& out) {
                          std::any_of(out.recomputed.gates.begin(), out.recomputed.gates.end(),
                                      [&](const Gate& g) { return g.id == gate.id; });
     if (decided) {
-      out.differences.push_back(fmt::format("gates: stored {} {} ({}), which the samples do not give",
-                                            gate.id, gate.pass ? "passed" : "failed", gate.why));
+      out.differences.push_back(
+          fmt::format("gates: stored {} {} ({}), which the samples do not give", gate.id,
+                      gate.pass ? "passed" : "failed", gate.why));
       continue;
     }
     out.gates.push_back(gate);

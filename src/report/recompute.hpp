@@ -13,10 +13,10 @@
 namespace fathom::report {
 
 struct Recomputed {
-  Json summary = Json::object();  // the part of `summary` that the samples give
-  std::vector<Gate> gates;        // those that they decide
-  std::string text;               // the tables of the command, ready to print
-  std::vector<std::string> notes; // what could not be recomputed, and why
+  Json summary = Json::object();   // the part of `summary` that the samples give
+  std::vector<Gate> gates;         // those that they decide
+  std::string text;                // the tables of the command, ready to print
+  std::vector<std::string> notes;  // what could not be recomputed, and why
 };
 
 struct Recomputer {
@@ -29,11 +29,12 @@ std::span<const Recomputer> recomputers();
 
 // What of a document was found.
 struct Reviewed {
-  std::string command;                 // as it was given
+  std::string command;  // as it was given
   Recomputed recomputed;
-  std::vector<std::string> differences;  // "summary.rows[0].median_ns: stored 5, the samples give 6"
-  std::vector<Gate> gates;               // recomputed where the samples decide, else as stored
-  size_t n_stored = 0;                   // of the gates, those as stored
+  std::vector<std::string>
+      differences;          // "summary.rows[0].median_ns: stored 5, the samples give 6"
+  std::vector<Gate> gates;  // recomputed where the samples decide, else as stored
+  size_t n_stored = 0;      // of the gates, those as stored
   bool trusted() const;
 };
 

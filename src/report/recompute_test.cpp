@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A document's figures come from its samples alone: whatever else it stores is found, and so are the
-// wrong measurements that samples can show.
+// A document's figures come from its samples alone: whatever else it stores is found, and so are
+// the wrong measurements that samples can show.
 #include "report/recompute.hpp"
 
 #include <gmock/gmock.h>
@@ -99,8 +99,7 @@ Json document_of(const MadeRun& run) {
                                                         .stop_rule = "12 rounds",
                                                         .stop = "fixed n",
                                                         .warm = true}};
-  const BenchSummary summary =
-      summarise_bench(rows, Fields(samples, "samples"), configurations, 1);
+  const BenchSummary summary = summarise_bench(rows, Fields(samples, "samples"), configurations, 1);
   Result document;
   document.command = {"fathom", "bench", "x.gguf", "--json"};
   document.machine = machine_json(measure::inspect_machine());
@@ -108,6 +107,7 @@ Json document_of(const MadeRun& run) {
   document.summary = {{"seed", 1},
                       {"configurations", {configuration_json(configurations[0])}},
                       {"noise", summary.noise},
+                      {"fills", summary.fills},
                       {"rows", Json::array()}};
   for (const BenchRow& row : summary.rows) {
     document.summary["rows"].push_back(bench_row_json(row));
@@ -137,7 +137,8 @@ TEST(Recompute, AChangedSummaryIsFound) {
       continue;
     }
     if (field == "configuration" || field == "gap_pct" || field == "cpu_mhz") continue;
-    if (field == "graph_captures" || field == "graph_replays" || field == "kernel_launches") continue;
+    if (field == "graph_captures" || field == "graph_replays" || field == "kernel_launches")
+      continue;
     Json changed = good;
     changed["summary"]["rows"][0][field] = value.get<double>() * 1.01 + 1;
     if (field == "test_bytes" || field == "step_bytes" || field == "test_flops") {
@@ -171,7 +172,8 @@ TEST(Recompute, AChangedSampleIsFoundInTheSummary) {
 TEST(Recompute, BytesFasterThanMemoryFailTheCeiling) {
   MadeRun run;
   run.arms[1].gbps_of_bytes = 30;  // of a ceiling of 25
-  EXPECT_THAT(failed(review(document_of(run))), Contains(HasSubstr("gate ceiling failed: tg16 @ d64")));
+  EXPECT_THAT(failed(review(document_of(run))),
+              Contains(HasSubstr("gate ceiling failed: tg16 @ d64")));
   run.arms[1].gbps_of_bytes = 20;
   run.most_gops = 50;  // 1e9 operations in 10 ms are 100
   EXPECT_THAT(failed(review(document_of(run))), Contains(HasSubstr("GFLOP/s")));
@@ -245,6 +247,28 @@ TEST(Recompute, MemoryIsColdOnlyBeyondThreeCaches) {
   EXPECT_EQ(review(warm).recomputed.summary["rows"][0]["memory"], "warm");
 }
 
+// Catalogue 18: a synthetic cache is set against a real one, not trusted.
+TEST(Recompute, ASyntheticCacheIsSetAgainstARealOne) {
+  measure::Random random(1);
+  std::vector<BenchRow> rows{row_of({}, 1), row_of({}, 1)};
+  rows[1].kv_fill = "synthetic";
+  Json samples = Json::array();
+  for (int round = 0; round < 8; ++round) {
+    for (size_t row = 0; row < 2; ++row) {
+      samples.push_back({{"arm", rows[row].test_name()},
+                         {"row", row},
+                         {"round", round},
+                         {"ns", (row ? 1.02e7 : 1e7) * (1 + 0.1 * round) * wobble(random)}});
+    }
+  }
+  const BenchSummary summary =
+      summarise_bench(rows, Fields(samples, "samples"), {BenchConfiguration{}}, 1);
+  ASSERT_EQ(summary.fills.size(), 1u);
+  EXPECT_NEAR(summary.fills[0]["time_ratio"].get<double>(), 1.02, 0.01);
+  EXPECT_LT(summary.fills[0]["ci"][1].get<double>() - summary.fills[0]["ci"][0].get<double>(),
+            0.02);
+}
+
 TEST(Recompute, HostileDocumentsGetOneLine) {
   const Json good = document_of({});
   const auto refused = [&](const std::function<void(Json&)>& change) -> std::string {
@@ -263,7 +287,8 @@ TEST(Recompute, HostileDocumentsGetOneLine) {
             "samples[0].ns: expected a number, found a string");
   EXPECT_EQ(refused([](Json& d) { d["samples"][0]["ns"] = -1; }),
             "samples[0].ns: expected more than 0, found -1");
-  EXPECT_EQ(refused([](Json& d) { d["samples"][0].erase("round"); }), "samples[0].round is missing");
+  EXPECT_EQ(refused([](Json& d) { d["samples"][0].erase("round"); }),
+            "samples[0].round is missing");
   EXPECT_THAT(refused([](Json& d) { d["samples"][0]["round"] = 1; }), HasSubstr("is there twice"));
   EXPECT_THAT(refused([](Json& d) { d["samples"][0]["round"] = 999; }), HasSubstr("is missing"));
   EXPECT_THAT(refused([](Json& d) { d["samples"][0]["row"] = 2; }), HasSubstr("2 of 2"));
@@ -299,7 +324,8 @@ TEST(Recompute, AnEarlierDocumentIsCheckedAsFarAsItsSamplesGo) {
   for (const Json& sample : document["samples"]) {
     if (sample.contains("twin_of")) continue;
     Json plain = sample;
-    for (const char* key : {"row", "logits_hash", "clock_mhz", "flags", "place", "graph_captures"}) {
+    for (const char* key :
+         {"row", "logits_hash", "clock_mhz", "flags", "place", "graph_captures"}) {
       plain.erase(key);
     }
     samples.push_back(plain);
