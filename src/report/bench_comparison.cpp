@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/utf8.hpp"
@@ -22,6 +23,7 @@ struct Sides {
   RowComparison row;
   double tokens = 0;
   std::map<int64_t, double> ours, twin, baseline;
+  std::set<std::string> hashes, baseline_hashes;
 };
 
 std::map<int64_t, double>& side_of(Sides& sides, const Fields& sample) {
@@ -48,7 +50,10 @@ std::vector<Sides> sides_of(const Fields& samples) {
       sides.row.n_threads = static_cast<int>(sample.whole_at("n_threads", 0));
       sides.tokens = sample.at("tokens").positive();
     }
-    std::map<int64_t, double>& times = side_of(out[found->second], sample);
+    Sides& sides = out[found->second];
+    std::map<int64_t, double>& times = side_of(sides, sample);
+    (&times == &sides.baseline ? sides.baseline_hashes : sides.hashes)
+        .insert(sample.text_at("logits_hash"));
     const int64_t round = sample.at("round").whole(0);
     if (!times.emplace(round, sample.at("ns").positive()).second) {
       fail(ErrorCode::bad_file, "{}: round {} is there twice", sample.path(), round);
@@ -104,6 +109,10 @@ Json RowComparison::json() const {
   out["family"] = time.family;
   out["paired"] = time.paired;
   out["n"] = {time.n_a, time.n_b};
+  if (time.paired) {
+    out["logits_hash"] = hash;
+    out["baseline_logits_hash"] = baseline_hash;
+  }
   return out;
 }
 
@@ -116,10 +125,13 @@ std::vector<RowComparison> compare_processes(const Fields& samples) {
       fail(ErrorCode::bad_file, "{}: no round has it of both programs", sides.row.row);
     }
     const Paired twins = paired(sides.ours, sides.twin);
-    const double floor = twins.a.size() >= measure::kLeastForInterval
-                             ? measure::noise_floor(twins.a, twins.b).floor
-                             : measure::kSameRatio;
+    if (twins.a.size() >= measure::kLeastForInterval) {
+      sides.row.noise = measure::noise_floor(twins.a, twins.b);
+    }
+    const double floor = sides.row.noise ? sides.row.noise->floor : measure::kSameRatio;
     family.push_back(measure::compare_paired(both.a, both.b, floor));
+    if (sides.hashes.size() == 1) sides.row.hash = *sides.hashes.begin();
+    if (sides.baseline_hashes.size() == 1) sides.row.baseline_hash = *sides.baseline_hashes.begin();
     sides.row.found = true;
     sides.row.baseline_ts = median_ts(sides.baseline, sides.tokens);
     sides.row.ts = median_ts(sides.ours, sides.tokens);
@@ -128,6 +140,23 @@ std::vector<RowComparison> compare_processes(const Fields& samples) {
   measure::judge(family);
   for (size_t i = 0; i < out.size(); ++i) out[i].time = family[i];
   return out;
+}
+
+std::vector<Gate> process_gates(const std::vector<RowComparison>& rows) {
+  std::vector<Gate> gates;
+  for (const RowComparison& row : rows) {
+    if (row.noise) gates.push_back(noise_gate(row.row, *row.noise));
+    Gate gate{.id = "output_hash", .pass = !row.hash.empty(), .value = {}, .limit = {}, .why = ""};
+    gate.why = !gate.pass ? fmt::format("{}: processes end with different logits", row.row)
+               : row.hash == row.baseline_hash
+                   ? fmt::format("{}: all processes of both programs end with logits {}", row.row,
+                                 row.hash)
+                   : fmt::format("{}: all of ours end with logits {}, the baseline's with {}",
+                                 row.row, row.hash,
+                                 row.baseline_hash.empty() ? "different ones" : row.baseline_hash);
+    gates.push_back(std::move(gate));
+  }
+  return gates;
 }
 
 std::string comparison_text(const std::vector<RowComparison>& rows) {

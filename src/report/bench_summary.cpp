@@ -257,15 +257,7 @@ void add_noise(BenchSummary& out, size_t configuration, size_t row, const std::v
                        {"ratio", noise.ratio},
                        {"ci", {noise.ci.lo, noise.ci.hi}},
                        {"floor", noise.floor}});
-  out.gates.push_back(
-      {.id = "aa_noise",
-       .pass = noise.unbiased,
-       .value = std::abs(noise.ratio - 1),
-       .limit = noise.floor,
-       .why = fmt::format("{} and its twin, the same work: ratio {:.4f}, 95 % {:.4f} to {:.4f}; "
-                          "differences up to {:.2f} % are noise here",
-                          out.rows[row].test_name(), noise.ratio, noise.ci.lo, noise.ci.hi,
-                          100 * noise.floor)});
+  out.gates.push_back(noise_gate(out.rows[row].test_name(), noise));
 }
 
 // The same test behind both caches, in the same rounds.

@@ -96,6 +96,7 @@ Recomputed recompute_against(const Json& document) {
   Recomputed out;
   out.summary["against"]["rows"] = Json::array();
   for (const RowComparison& row : rows) out.summary["against"]["rows"].push_back(row.json());
+  out.gates = process_gates(rows);
   out.text = comparison_text(rows);
   return out;
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -43,6 +44,16 @@ Json gate_json(const Gate& gate) {
           {"value", or_null(gate.value)},
           {"limit", or_null(gate.limit)},
           {"why", gate.why}};
+}
+
+Gate noise_gate(const std::string& arm, const measure::NoiseFloor& noise) {
+  return {.id = "aa_noise",
+          .pass = noise.unbiased,
+          .value = std::abs(noise.ratio - 1),
+          .limit = noise.floor,
+          .why = fmt::format("{} and its twin, the same work: ratio {:.4f}, 95 % {:.4f} to {:.4f}; "
+                             "differences up to {:.2f} % are noise here",
+                             arm, noise.ratio, noise.ci.lo, noise.ci.hi, 100 * noise.floor)};
 }
 
 Json state_json(const measure::MachineState& state) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "measure/comparison.hpp"
 #include "measure/machine.hpp"
 #include "measure/machine_state.hpp"
 #include "measure/rounds.hpp"
@@ -42,6 +43,8 @@ struct Result {
 };
 
 Json gate_json(const Gate& gate);
+// Gate `aa_noise` of what an arm and its twin differ by.
+Gate noise_gate(const std::string& arm, const measure::NoiseFloor& noise);
 Json machine_json(const measure::Machine& machine);
 // Goes under machine.state, as `before` and `after`.
 Json state_json(const measure::MachineState& state);

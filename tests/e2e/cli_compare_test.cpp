@@ -80,7 +80,7 @@ TEST_F(Cli, AgainstRunsTwoProgramsInTurns) {
   EXPECT_EQ(rows[0]["test"], "tg2");
   EXPECT_EQ(rows[0]["paired"], true);
   EXPECT_THAT(rows[0]["verdict"], testing::AnyOf("same", "cannot tell"));
-  const Finished again = fathom({"report", "-"}, {.in = run.out});
+  const Finished again = fathom({"report", "-"}, input(run.out));
   EXPECT_EQ(again.status, 0) << again.out;
   EXPECT_THAT(again.out, HasSubstr("is what its samples give"));
   expect_one_line_error(fathom({"bench", model(), "-r", "6", "--against", folder_ / "no_program"}),

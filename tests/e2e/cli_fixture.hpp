@@ -42,6 +42,12 @@ class Cli : public testing::Test {
     return run_program(arguments, options);
   }
 
+  static RunOptions input(std::string text) {
+    RunOptions options;
+    options.in = std::move(text);
+    return options;
+  }
+
   static void expect_one_line_error(const Finished& run, int status, const std::string& part) {
     EXPECT_EQ(run.status, status) << run.err;
     EXPECT_THAT(run.out, testing::IsEmpty());

@@ -16,7 +16,7 @@ TEST_F(Cli, ReportAgreesWithWhatBenchPrinted) {
       fathom({"bench", model(), "-p", "8", "-n", "4", "-d", "0,300", "--fill", "real,synthetic",
               "-t", "1,2", "-r", "6", "--json", "--no-warmup"});
   document(bench);
-  const Finished report = fathom({"report", "-", "--json"}, {.in = bench.out});
+  const Finished report = fathom({"report", "-", "--json"}, input(bench.out));
   const Json json = document_of_report(report);
   const Json& file = json["summary"]["files"][0];
   EXPECT_TRUE(file["differences"].empty()) << dump_json(file["differences"], 2);
@@ -43,30 +43,28 @@ TEST_F(Cli, ReportFindsAChangedFile) {
 TEST_F(Cli, ReportReadsOtherCommandsToo) {
   const Finished profile =
       fathom({"bench", model(), "--profile", "--depths", "8,40", "--json", "-t", "1"});
-  const Finished reviewed = fathom({"report", "-"}, {.in = profile.out});
+  const Finished reviewed = fathom({"report", "-"}, input(profile.out));
   EXPECT_EQ(reviewed.status, profile.status) << reviewed.out;
   EXPECT_THAT(reviewed.out, AllOf(HasSubstr("depth 40: the ops add up to"),
                                   HasSubstr("What the file stores is what its samples give")));
   Json changed = parse_json(profile.out, "profile");
   changed["samples"][0]["ops_ns"]["attn"] = 1e12;
-  EXPECT_EQ(fathom({"report", "-"}, {.in = dump_json(changed)}).status, 4);
+  EXPECT_EQ(fathom({"report", "-"}, input(dump_json(changed))).status, 4);
   const Finished doctor = fathom({"doctor", "--json", "-t", "1"});
-  EXPECT_EQ(fathom({"report", "-"}, {.in = doctor.out}).status, 0);
+  EXPECT_EQ(fathom({"report", "-"}, input(doctor.out)).status, 0);
   const std::string text = folder_ / "text.txt";
   std::ofstream(text) << std::string(400, 'a') + " b c d e f g";
   const Finished perplexity = fathom({"perplexity", model(), text, "-c", "16", "--json"});
   ASSERT_EQ(perplexity.status, 0) << perplexity.err;
-  const Finished report = fathom({"report", "-"}, {.in = perplexity.out});
+  const Finished report = fathom({"report", "-"}, input(perplexity.out));
   EXPECT_EQ(report.status, 0) << report.out;
   EXPECT_THAT(report.out, HasSubstr("perplexity"));
   const Finished tokens = fathom({"tokenize", model(), "-p", "a", "--json"});
-  EXPECT_THAT(fathom({"report", "-"}, {.in = tokens.out}).out, HasSubstr("nothing to recompute"));
+  EXPECT_THAT(fathom({"report", "-"}, input(tokens.out)).out, HasSubstr("nothing to recompute"));
 }
 
 TEST_F(Cli, ReportRefusesHostileFilesInOneLine) {
-  const auto report = [&](const std::string& text) {
-    return fathom({"report", "-"}, {.in = text});
-  };
+  const auto report = [&](const std::string& text) { return fathom({"report", "-"}, input(text)); };
   expect_one_line_error(report(""), 1, "-");
   expect_one_line_error(report("{}"), 1, "schema is missing");
   expect_one_line_error(report(std::string(100'000, '[')), 1, "nested");
