@@ -193,11 +193,11 @@ report::Result bench_against(const AgainstOptions& options, const Context& conte
   bar.clear();
   document.machine["state"] = {{"before", before},
                                {"after", report::state_json(measure::read_machine_state(nvml))}};
+  const std::vector<report::RowComparison> compared =
+      report::compare_processes(report::Fields(document.samples, "samples"));
   Json rows = Json::array();
-  for (const report::RowComparison& row :
-       report::compare_processes(report::Fields(document.samples, "samples"))) {
-    rows.push_back(row.json());
-  }
+  for (const report::RowComparison& row : compared) rows.push_back(row.json());
+  document.gates = report::process_gates(compared);
   document.summary = {
       {"seed", options.seed},
       {"orders", orders},

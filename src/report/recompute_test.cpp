@@ -364,6 +364,7 @@ Json process_samples(double ours, double baseline, int rounds) {
                          {"key", "0 tg16"},
                          {"side", side},
                          {"tokens", 16},
+                         {"logits_hash", ns == ours ? "0a" : "0b"},
                          {"round", round},
                          {"ns", ns * minute * wobble(random)}});
     }
@@ -382,6 +383,10 @@ TEST(Recompute, ProcessesInTurnsArePairedByTheirRounds) {
   EXPECT_EQ(verdict(1e7, 0.9e7, 8).time.verdict, measure::Verdict::slower);
   EXPECT_EQ(verdict(1e7, 1e7, 30).time.verdict, measure::Verdict::same);
   EXPECT_EQ(verdict(0.9e7, 1e7, 5).time.verdict, measure::Verdict::cannot_tell);
+  const std::vector<Gate> gates = process_gates({faster});
+  ASSERT_EQ(gates.size(), 2u);
+  EXPECT_EQ(gates[0].id, "aa_noise");
+  EXPECT_THAT(gates[1].why, HasSubstr("all of ours end with logits 0a, the baseline's with 0b"));
 }
 
 }  // namespace

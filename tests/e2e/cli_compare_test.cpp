@@ -80,8 +80,9 @@ TEST_F(Cli, AgainstRunsTwoProgramsInTurns) {
   EXPECT_EQ(rows[0]["test"], "tg2");
   EXPECT_EQ(rows[0]["paired"], true);
   EXPECT_THAT(rows[0]["verdict"], testing::AnyOf("same", "cannot tell"));
+  EXPECT_EQ(rows[0]["logits_hash"], rows[0]["baseline_logits_hash"]) << "the same program";
   const Finished again = fathom({"report", "-"}, input(run.out));
-  EXPECT_EQ(again.status, 0) << again.out;
+  EXPECT_EQ(again.status, run.status) << again.out;
   EXPECT_THAT(again.out, HasSubstr("is what its samples give"));
   expect_one_line_error(fathom({"bench", model(), "-r", "6", "--against", folder_ / "no_program"}),
                         3, "cannot run");
