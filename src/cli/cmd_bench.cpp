@@ -556,6 +556,15 @@ int cmd_bench(const BenchFlags& flags, const Context& context) {
     fail(ErrorCode::usage, "--json prints a document and -o {} rows: give one of them",
          *flags.output);
   }
+  if (!flags.against.empty() && (!flags.compare.empty() || flags.output)) {
+    fail(ErrorCode::usage, "--against prints its own table: without --compare and -o");
+  }
+  const bool of_rows = !flags.compare.empty() || !flags.against.empty() ||
+                       !flags.check_output.empty() || !flags.save_logits.empty();
+  if (flags.profile && of_rows) {
+    fail(ErrorCode::usage,
+         "--profile has no rows: without --compare, --against, --check-output and --save-logits");
+  }
   const report::BenchFormat format = report::bench_format_from_name(flags.output.value_or("md"));
   const std::vector<Test> tests = tests_of(flags);
   const std::vector<Configuration> configurations = configurations_of(flags);

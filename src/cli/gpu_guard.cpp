@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "cli/arguments.hpp"
 #include "cli/read_ceiling.hpp"
 #include "measure/gpu_idle.hpp"
 
@@ -31,23 +30,10 @@ std::vector<measure::GpuState> readings_of(const measure::Nvml& nvml, std::optio
 
 }  // namespace
 
-std::optional<size_t> first_visible_gpu(const std::vector<measure::GpuState>& gpus,
-                                        const char* visible) {
-  if (!visible || !*visible) return gpus.empty() ? std::optional<size_t>{} : 0;
-  const std::string first = split(visible, ',').front();
-  if (const auto index = parse_uint64(first)) {
-    return *index < gpus.size() ? std::optional<size_t>(*index) : std::nullopt;
-  }
-  for (size_t i = 0; i < gpus.size(); ++i) {
-    if (!first.empty() && gpus[i].uuid.starts_with(first)) return i;
-  }
-  return {};
-}
-
 GpuGuard::GpuGuard(const CommonFlags& common, bool allow_busy)
     : common_(common), allow_busy_(allow_busy), on_gpu_(common.backend == "cuda") {
   if (!on_gpu_) return;
-  gpu_ = first_visible_gpu(nvml_.read(), std::getenv("CUDA_VISIBLE_DEVICES"));
+  gpu_ = measure::first_visible_gpu(nvml_.read(), std::getenv("CUDA_VISIBLE_DEVICES"));
   measure::IdleVerdict verdict = measure::judge_readings(readings_of(nvml_, gpu_), getpid());
   if (!nvml_.problem().empty()) verdict.why = "cannot prove it idle: " + nvml_.problem();
   gates_.push_back({.id = "gpu_idle",

@@ -43,9 +43,4 @@ class GpuGuard {
   std::string watermark_;
 };
 
-// Which of the driver's GPUs is CUDA's first, by what CUDA_VISIBLE_DEVICES says (null = unset):
-// numbers, or beginnings of UUIDs. Nothing when it cannot be told.
-std::optional<size_t> first_visible_gpu(const std::vector<measure::GpuState>& gpus,
-                                        const char* visible);
-
 }  // namespace fathom::cli

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "device/owned.hpp"
@@ -162,6 +164,21 @@ IdleVerdict judge_canary(std::span<const double> times_us) {
                              centre, 100 * spread),
           .value = spread,
           .limit = kCanarySpread};
+}
+
+std::optional<size_t> first_visible_gpu(std::span<const GpuState> gpus, const char* visible) {
+  if (!visible) return gpus.empty() ? std::optional<size_t>{} : 0;
+  const std::string_view list(visible);
+  const std::string_view first = list.substr(0, list.find(','));
+  if (first.empty()) return {};
+  size_t index = 0;
+  const auto [end, problem] = std::from_chars(first.data(), first.data() + first.size(), index);
+  const bool is_number = problem == std::errc{} && end == first.data() + first.size();
+  if (is_number) return index < gpus.size() ? std::optional<size_t>(index) : std::nullopt;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (gpus[i].uuid.starts_with(first)) return i;
+  }
+  return {};
 }
 
 std::vector<double> canary_times_us(const DeviceApi& device) {

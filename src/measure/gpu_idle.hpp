@@ -34,6 +34,10 @@ IdleVerdict judge_readings(std::span<const GpuState> readings, int64_t own_pid);
 // Of the times of one kernel, in the order in which they ran.
 IdleVerdict judge_canary(std::span<const double> times_us);
 
+// Which of the driver's GPUs is CUDA's first, by the text of CUDA_VISIBLE_DEVICES (null = unset):
+// numbers in the driver's order, or beginnings of UUIDs. Nothing when it cannot be told.
+std::optional<size_t> first_visible_gpu(std::span<const GpuState> gpus, const char* visible);
+
 // kCanaryRuns times of a read stream of about 50 us each, all submitted behind work that keeps the
 // device busy until they are queued, so that no pause of the host shows in them. About 100 ms.
 // REQUIRES: the device has a read stream.

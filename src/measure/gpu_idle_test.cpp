@@ -89,6 +89,18 @@ TEST(GpuIdle, AGpuThatIsNotWellIsNotIdle) {
   EXPECT_THAT(verdict_of(gpu).why, HasSubstr("hardware thermal slowdown"));
 }
 
+TEST(GpuIdle, TheGpuThatCudaTakes) {
+  std::vector<GpuState> gpus(3, idle_gpu());
+  gpus[2].uuid = "GPU-abc-def";
+  EXPECT_EQ(first_visible_gpu(gpus, nullptr), 0u);
+  EXPECT_EQ(first_visible_gpu(gpus, "1,0"), 1u);
+  EXPECT_EQ(first_visible_gpu(gpus, "GPU-abc,0"), 2u);
+  for (const char* none : {"", "3", "-1", "GPU-x", "MIG-1", "1x"}) {
+    EXPECT_FALSE(first_visible_gpu(gpus, none).has_value()) << none;
+  }
+  EXPECT_FALSE(first_visible_gpu({}, nullptr).has_value());
+}
+
 // A kernel of 50 us with the jitter of an event's clock.
 std::vector<double> quiet_canary() {
   Random random(1);

@@ -97,14 +97,6 @@ const char* stop_reason_name(StopReason reason) {
   return "most rounds";
 }
 
-const Sample& Rounds::sample(size_t arm, size_t round) const {
-  const auto found = std::find_if(samples.begin(), samples.end(), [&](const Sample& s) {
-    return s.arm == static_cast<int>(arm) && s.round == static_cast<int>(round);
-  });
-  FATHOM_CHECK(found != samples.end(), "no such sample");
-  return *found;
-}
-
 double relative_half_width(const std::vector<double>& values) {
   if (values.size() < kIntervalRounds) return HUGE_VAL;
   std::vector<double> logs;

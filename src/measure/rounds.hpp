@@ -81,8 +81,6 @@ struct Rounds {
   std::vector<Sample> samples;              // in the order in which they ran
   std::optional<size_t> aa_arm, aa_twin;    // arms
   StopReason stop = StopReason::fixed_rounds;
-
-  const Sample& sample(size_t arm, size_t round) const;
 };
 
 // Throws Error{cancelled} when asked to stop.

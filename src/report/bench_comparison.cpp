@@ -17,6 +17,7 @@ namespace fathom::report {
 namespace {
 
 constexpr size_t kMostRoundsOfProcesses = 4096;
+constexpr uint64_t kBootstrapSeed = 1;
 
 // The times of one row by round, of each side.
 struct Sides {
@@ -109,7 +110,9 @@ Json RowComparison::json() const {
   out["family"] = time.family;
   out["paired"] = time.paired;
   out["n"] = {time.n_a, time.n_b};
-  if (time.paired) {
+  if (median_ratio_ci) {
+    out["median_ratio"] = median_ratio;
+    out["median_ratio_ci"] = {median_ratio_ci->lo, median_ratio_ci->hi};
     out["logits_hash"] = hash;
     out["baseline_logits_hash"] = baseline_hash;
   }
@@ -130,6 +133,8 @@ std::vector<RowComparison> compare_processes(const Fields& samples) {
     }
     const double floor = sides.row.noise ? sides.row.noise->floor : measure::kSameRatio;
     family.push_back(measure::compare_paired(both.a, both.b, floor));
+    sides.row.median_ratio = measure::median(both.a) / measure::median(both.b);
+    sides.row.median_ratio_ci = measure::bootstrap_ratio(both.b, both.a, kBootstrapSeed);
     if (sides.hashes.size() == 1) sides.row.hash = *sides.hashes.begin();
     if (sides.baseline_hashes.size() == 1) sides.row.baseline_hash = *sides.baseline_hashes.begin();
     sides.row.found = true;

@@ -17,9 +17,12 @@ struct RowComparison {
   std::string row;  // "tg128 @ d4096"
   std::string type_k = "f16", type_v = "f16";
   int n_threads = 0;
-  double baseline_ts = 0, ts = 0;                 // medians, tokens a second
-  bool found = false;                             // in the baseline
-  measure::Comparison time = {};                  // of ours to the baseline's
+  double baseline_ts = 0, ts = 0;  // medians, tokens a second
+  bool found = false;              // in the baseline
+  measure::Comparison time = {};   // of ours to the baseline's
+  // Of medians, rounds drawn in pairs: bootstrap, BCa from 20 rounds on. Only where rounds pair.
+  double median_ratio = 1;
+  std::optional<measure::Interval> median_ratio_ci = {};
   std::optional<measure::NoiseFloor> noise = {};  // of processes with twins
   // Hashes of the last logits, of all processes of one program; empty when they differ.
   std::string hash = {}, baseline_hash = {};

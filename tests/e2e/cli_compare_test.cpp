@@ -86,6 +86,9 @@ TEST_F(Cli, AgainstRunsTwoProgramsInTurns) {
   EXPECT_THAT(again.out, HasSubstr("is what its samples give"));
   expect_one_line_error(fathom({"bench", model(), "-r", "6", "--against", folder_ / "no_program"}),
                         3, "cannot run");
+  expect_one_line_error(fathom({"bench", model(), "--against", "/bin/true", "-o", "json"}), 2,
+                        "its own table");
+  expect_one_line_error(fathom({"bench", model(), "--profile", "--compare", "x"}), 2, "no rows");
   expect_one_line_error(fathom({"bench", model(), "-r", "6", "--against", "/bin/false"}), 1,
                         "ended with status 1");
 }
