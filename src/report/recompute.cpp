@@ -27,7 +27,15 @@ bool has_summary(const Json& document, const char* key) {
   return summary.has(key);
 }
 
-bool is_bench(const Json& document) { return has_summary(document, "rows"); }
+// Was it made by `fathom NAME ...`? Other commands have rows of their own.
+bool made_by(const Json& document, const std::string& name) {
+  const Fields words = Fields(document, "").at("command");
+  return words.size() > 1 && words.at(1).text() == name;
+}
+
+bool is_bench(const Json& document) {
+  return made_by(document, "bench") && has_summary(document, "rows");
+}
 
 // Of documents without configurations: what samples alone give.
 constexpr const char* kPlainFields[] = {
@@ -89,7 +97,9 @@ Recomputed recompute_profile(const Json& document) {
   return out;
 }
 
-bool is_against(const Json& document) { return has_summary(document, "against"); }
+bool is_against(const Json& document) {
+  return made_by(document, "bench") && has_summary(document, "against");
+}
 
 Recomputed recompute_against(const Json& document) {
   const std::vector<RowComparison> rows = compare_processes(Fields(document, "").at("samples"));
@@ -109,7 +119,9 @@ std::vector<double> values_of_arm(const Json& document, const std::string& arm) 
   return {};
 }
 
-bool is_perplexity(const Json& document) { return has_summary(document, "nll"); }
+bool is_perplexity(const Json& document) {
+  return made_by(document, "perplexity") && has_summary(document, "nll");
+}
 
 Recomputed recompute_perplexity(const Json& document) {
   const std::vector<double> nll = values_of_arm(document, "nll");
@@ -128,7 +140,9 @@ Recomputed recompute_perplexity(const Json& document) {
   return out;
 }
 
-bool is_doctor(const Json& document) { return has_summary(document, "read_gbps"); }
+bool is_doctor(const Json& document) {
+  return made_by(document, "doctor") && has_summary(document, "read_gbps");
+}
 
 Json bandwidth_json(const std::vector<double>& gbps) {
   const measure::Summary s = measure::summarise(gbps, 1);

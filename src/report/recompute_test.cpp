@@ -341,6 +341,7 @@ TEST(Recompute, AnEarlierDocumentIsCheckedAsFarAsItsSamplesGo) {
 
 TEST(Recompute, PerplexityFromItsScores) {
   Json document = document_of({});
+  document["command"] = {"fathom", "perplexity", "x.gguf"};
   document["samples"] = {{{"arm", "nll"}, {"values", {1.0, 2.0, 3.0}}}};
   const Json spread = spread_json({1, 2, 3});
   document["summary"] = {{"perplexity", std::exp(2.0)},

@@ -16,10 +16,10 @@ void expect(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-Json document(Json summary, Json samples) {
+Json document(Json summary, Json samples, const char* command = "bench") {
   return {
       {"schema", "fathom-result/1"},
-      {"command", {"fathom", "bench"}},
+      {"command", {"fathom", command}},
       {"machine", Json::object()},
       {"samples", std::move(samples)},
       {"summary", std::move(summary)},
@@ -111,9 +111,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 }
 
 std::vector<std::string> fathom::fuzz::seeds() {
-  return {dump_json(bench_seed(2)), dump_json(bench_seed(12)), dump_json(profile_seed()),
+  const Json scores = {{{"arm", "nll"}, {"values", {1, 2}}},
+                       {{"arm", "kl"}, {"values", {0.1, 0.2}}}};
+  const Json rates = {{{"arm", "ceiling"}, {"values", {20, 21}}},
+                      {{"arm", "device_ceiling"}, {"values", {4800, 4900}}}};
+  return {dump_json(bench_seed(2)),
+          dump_json(bench_seed(12)),
+          dump_json(profile_seed()),
           dump_json(against_seed()),
-          dump_json(document(
-              {{"nll", nullptr}, {"perplexity", 2}, {"read_gbps", 1}},
-              {{{"arm", "nll"}, {"values", {1, 2}}}, {{"arm", "ceiling"}, {"values", {1, 2}}}}))};
+          dump_json(document({{"nll", {{"mean", 1.5}}}, {"perplexity", 2}}, scores, "perplexity")),
+          dump_json(document({{"read_gbps", {{"median", 20.5}}}}, rates, "doctor"))};
 }
