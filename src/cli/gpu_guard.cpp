@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three readings within a second, the canary, and what follows from them.
+// Readings half a second apart, the canary, and what follows from them.
 #include "cli/gpu_guard.hpp"
 
 #include <unistd.h>
@@ -15,17 +15,12 @@
 namespace fathom::cli {
 namespace {
 
-constexpr int kReadings = 3;
 constexpr auto kBetweenReadings = std::chrono::milliseconds(500);
 
 std::vector<measure::GpuState> readings_of(const measure::Nvml& nvml, std::optional<size_t> gpu) {
-  std::vector<measure::GpuState> readings;
-  for (int i = 0; gpu && i < kReadings; ++i) {
-    if (i > 0) std::this_thread::sleep_for(kBetweenReadings);
-    const std::vector<measure::GpuState> all = nvml.read();
-    if (*gpu < all.size()) readings.push_back(all[*gpu]);
-  }
-  return readings;
+  if (!gpu) return {};
+  return measure::read_until_idle([&] { return nvml.read().at(*gpu); },
+                                  [] { std::this_thread::sleep_for(kBetweenReadings); }, getpid());
 }
 
 }  // namespace

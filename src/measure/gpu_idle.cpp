@@ -137,6 +137,20 @@ IdleVerdict judge_readings(std::span<const GpuState> readings, int64_t own_pid) 
           .limit = {}};
 }
 
+std::vector<GpuState> read_until_idle(const std::function<GpuState()>& read,
+                                      const std::function<void()>& wait, int64_t own_pid) {
+  std::vector<GpuState> readings;
+  for (size_t taken = 1;; ++taken) {
+    readings.push_back(read());
+    if (readings.size() > kIdleReadings) readings.erase(readings.begin());
+    const bool enough = readings.size() == kIdleReadings;
+    if (enough && (taken >= kMostReadings || judge_readings(readings, own_pid).idle)) {
+      return readings;
+    }
+    wait();
+  }
+}
+
 IdleVerdict judge_canary(std::span<const double> times_us) {
   if (times_us.size() < kCanaryRuns) {
     return busy(fmt::format("cannot prove it idle: the canary ran {} of {} times", times_us.size(),

@@ -5,6 +5,7 @@
 // alone, and whatever is unknown proves nothing.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,8 @@ namespace fathom::measure {
 
 inline constexpr int64_t kIdleMemoryBytes = int64_t{1} << 30;  // what a driver keeps for itself
 inline constexpr int kIdleUtilisationPct = 5;
+inline constexpr size_t kIdleReadings = 3;  // in a row, half a second apart
+inline constexpr size_t kMostReadings = 9;  // a process that has just ended takes a while to go
 inline constexpr size_t kCanaryRuns = 200;
 inline constexpr double kCanarySpread = 0.03;  // interquartile range over median
 inline constexpr double kCanaryPeak = 1.5;     // slowest over median
@@ -31,6 +34,10 @@ struct IdleVerdict {
 // Of readings of one GPU over at least a second, while nothing of ours runs on it. `own_pid` is
 // left out of the list.
 IdleVerdict judge_readings(std::span<const GpuState> readings, int64_t own_pid);
+// Reads until kIdleReadings in a row are idle, or kMostReadings are taken; `wait` passes the time
+// between two. The last kIdleReadings.
+std::vector<GpuState> read_until_idle(const std::function<GpuState()>& read,
+                                      const std::function<void()>& wait, int64_t own_pid);
 // Of the times of one kernel, in the order in which they ran.
 IdleVerdict judge_canary(std::span<const double> times_us);
 

@@ -89,6 +89,29 @@ TEST(GpuIdle, AGpuThatIsNotWellIsNotIdle) {
   EXPECT_THAT(verdict_of(gpu).why, HasSubstr("hardware thermal slowdown"));
 }
 
+// Of programs that run one after the other, the next one must not be refused for the last one's
+// end.
+TEST(GpuIdle, AProcessThatIsJustEndingIsWaitedFor) {
+  size_t taken = 0, waited = 0;
+  const auto readings_with = [&](size_t busy_readings) {
+    taken = waited = 0;
+    return read_until_idle(
+        [&] {
+          GpuState gpu = idle_gpu();
+          if (taken++ < busy_readings) gpu.utilisation_pct = 80;
+          return gpu;
+        },
+        [&] { ++waited; }, kOwnPid);
+  };
+  EXPECT_TRUE(judge_readings(readings_with(0), kOwnPid).idle);
+  EXPECT_EQ(taken, kIdleReadings);
+  EXPECT_EQ(waited, kIdleReadings - 1);
+  EXPECT_TRUE(judge_readings(readings_with(2), kOwnPid).idle);
+  EXPECT_EQ(taken, 2 + kIdleReadings);
+  EXPECT_FALSE(judge_readings(readings_with(100), kOwnPid).idle);
+  EXPECT_EQ(taken, kMostReadings);
+}
+
 TEST(GpuIdle, TheGpuThatCudaTakes) {
   std::vector<GpuState> gpus(3, idle_gpu());
   gpus[2].uuid = "GPU-abc-def";
