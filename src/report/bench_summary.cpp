@@ -23,6 +23,8 @@ namespace {
 
 using measure::median;
 
+constexpr size_t kClockRounds = 3;  // fewer clocks of an arm are no median
+
 // One value of each round, with what stood beside it.
 struct Series {
   std::vector<double> values;
@@ -231,6 +233,7 @@ std::optional<Gate> clock_gate(size_t configuration, const std::vector<BenchRow>
   const BenchRow *slowest = nullptr, *fastest = nullptr;
   for (const BenchRow& row : rows) {
     if (row.configuration != configuration || !row.clock_mhz) continue;
+    if (row.samples_ns.size() < kClockRounds) return {};
     if (!slowest || *row.clock_mhz < *slowest->clock_mhz) slowest = &row;
     if (!fastest || *row.clock_mhz > *fastest->clock_mhz) fastest = &row;
   }
