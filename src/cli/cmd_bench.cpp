@@ -4,33 +4,24 @@
 // random order; every row carries the hash of its last logits. What the samples say is computed by
 // report/bench_summary, which `fathom report` calls again.
 #include <algorithm>
-#include <ctime>
-#include <map>
 #include <memory>
 #include <optional>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/thread_pool.hpp"
-#include "base/utf8.hpp"
 #include "cli/arguments.hpp"
 #include "cli/bench_against.hpp"
-#include "cli/bench_arm.hpp"
 #include "cli/bench_baseline.hpp"
-#include "cli/bench_check.hpp"
+#include "cli/bench_run.hpp"
 #include "cli/cache_fill.hpp"
 #include "cli/command.hpp"
 #include "cli/gpu_guard.hpp"
-#include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/profile.hpp"
-#include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
 #include "measure/clock.hpp"
-#include "measure/limits.hpp"
 #include "measure/machine_state.hpp"
-#include "measure/rounds.hpp"
-#include "measure/statistics.hpp"
 #include "report/bench_rows.hpp"
 #include "report/bench_summary.hpp"
 #include "report/result.hpp"
@@ -40,37 +31,6 @@ namespace fathom::cli {
 namespace {
 
 constexpr int64_t kMostSequences = 1024;
-constexpr uint64_t kSeedsApart = 1'000'003;  // of the sequences of a batch
-constexpr int kTwinRounds = 6;               // fewer have no 95 % interval, so no noise floor
-
-struct BenchFlags {
-  ModelFlags model;
-  std::string n_prompt = "512", n_gen = "128", depths = "0", threads = "0";
-  std::string types_k = "f16", types_v = "f16", ubatch = "512", n_seqs = "1";
-  std::vector<std::string> prompt_gen;
-  int repetitions = 5;
-  std::optional<std::string> output;  // md
-  bool no_warmup = false;
-  bool profile = false;
-  std::string profile_depths = "64,1641";
-  std::string fills = "real";
-  uint64_t seed = 1;
-  bool no_aa = false;
-  bool allow_busy = false;
-  double stop_within_pct = 0;  // 0 = -r rounds
-  double time_cap_s = 60;
-  std::string compare, against, check_output, save_logits;
-
-  // At least so many rounds.
-  bool has_twin() const { return !no_aa && (repetitions >= kTwinRounds || stop_within_pct > 0); }
-};
-
-// One loaded model's worth of settings.
-struct Configuration {
-  int threads;
-  std::string type_k, type_v;
-  int n_ubatch;
-};
 
 std::vector<CacheFill> fills_of(const BenchFlags& flags) {
   std::vector<CacheFill> fills;
@@ -122,16 +82,6 @@ std::vector<Test> tests_of(const BenchFlags& flags) {
   return tests;
 }
 
-// The sequences that the tests of one start share: as many as the widest batch has.
-std::map<Start, int64_t> sequences_needed(const std::vector<Test>& tests) {
-  std::map<Start, int64_t> needed;
-  for (const Test& test : tests) {
-    int64_t& n = needed[test.start];
-    n = std::max(n, test.n_seqs);
-  }
-  return needed;
-}
-
 std::vector<Configuration> configurations_of(const BenchFlags& flags) {
   const std::vector<std::string> types_k = split(flags.types_k, ',');
   std::vector<std::string> types_v = split(flags.types_v, ',');
@@ -153,286 +103,6 @@ std::vector<Configuration> configurations_of(const BenchFlags& flags) {
     }
   }
   return out;
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
-// What the run has so far, over the configurations; figures come at the end.
-struct Output {
-  std::vector<report::BenchRow> rows;
-  std::vector<report::BenchConfiguration> configurations;
-  Json samples = Json::array();
-  Json orders = Json::array();
-};
-
-// What all configurations share.
-struct Session {
-  const BenchFlags& flags;
-  const CommonFlags& common;
-  const measure::Machine& machine;
-  GpuGuard& guard;
-  std::optional<OutputCheck> check;
-  LogitsFile logits;
-};
-
-report::BenchRow row_of(const Model& model, const Configuration& configuration,
-                        const Session& session, const TestArm& arm) {
-  const BenchFlags& flags = session.flags;
-  const measure::Machine& machine = session.machine;
-  const ModelInfo& info = model.info();
-  report::BenchRow row;
-  row.build_commit = build_info().commit;
-  row.cpu_info = machine.cpu;
-  for (const measure::Gpu& gpu : machine.gpus) {
-    row.gpu_info += (row.gpu_info.empty() ? "" : ", ") + gpu.name;
-  }
-  row.backends = info.backend == "cpu" ? "CPU" : info.backend;
-  row.model_filename = info.path;
-  row.model_type = fmt::format(
-      "{} {}", printable(info.name.empty() ? info.architecture : info.name), info.file_type);
-  row.model_size = model.memory().file_bytes;
-  row.model_n_params = info.n_params;
-  row.n_batch = flags.model.n_batch;
-  row.n_ubatch = configuration.n_ubatch;
-  row.n_threads = info.threads;
-  row.type_k = configuration.type_k;
-  row.type_v = configuration.type_v;
-  row.n_gpu_layers = flags.model.n_gpu_layers;
-  row.n_prompt = arm.test().n_prompt;
-  row.n_gen = arm.test().n_gen;
-  row.n_depth = arm.test().start.depth;
-  row.n_seqs = arm.test().n_seqs;
-  row.test_time = utc_now();
-  row.isa = info.isa;
-  row.kv_fill = fill_name(arm.test().start.fill, arm.test().start.depth);
-  row.cpu_mhz = machine.cpu_mhz.value_or(0);
-  row.seed = flags.seed;
-  const StepCounters& counters = arm.runs().back().counters;
-  row.graph_captures = counters.graph_captures;
-  row.graph_replays = counters.graph_replays;
-  row.kernel_launches = counters.kernel_launches;
-  row.test_bytes = arm.bytes();
-  row.step_bytes = arm.step_bytes();
-  row.test_flops = arm.flops();
-  row.watermark = session.guard.watermark();
-  return row;
-}
-
-using Sequences = std::map<Start, std::vector<Sequence>>;
-
-// The sequences of each start, filled once and returned to by truncation. Those of a batch differ.
-Sequences fill_sequences(Model& model, const std::map<Start, int64_t>& needed, uint64_t seed,
-                         const CommonFlags& common) {
-  ProgressBar bar("filling", common.quiet);
-  Sequences filled;
-  for (const auto& [start, n_seqs] : needed) {
-    std::vector<Sequence>& sequences = filled[start];
-    for (int64_t i = 0; i < n_seqs; ++i) {
-      sequences.push_back(model.sequence());
-      fill_to_depth(model, sequences.back(), start.depth, start.fill,
-                    seed + static_cast<uint64_t>(i) * kSeedsApart, [&](double share) {
-                      bar.update((static_cast<double>(i) + share) / static_cast<double>(n_seqs));
-                    });
-    }
-  }
-  return filled;
-}
-
-// Where the time of a decode step goes that no op takes.
-void add_gap(report::BenchRow& row, TestArm& arm, const ModelInfo& info) {
-  if (!arm.is_decode()) {
-    row.gap_why = "of decode steps only";
-  } else if (!info.in_host_memory) {
-    row.gap_why = "on a device, kernels must be traced to know it: fathom attribute";
-  } else {
-    row.gap_share = std::max(0.0, arm.gap_share());
-  }
-}
-
-// Sets the row's last logits against the file of --check-output, and keeps them for --save-logits.
-void check_output(Output& out, report::BenchRow& row, const TestArm& arm, const ModelInfo& info,
-                  Session& session) {
-  const std::string key = output_key(row, info.vocab_size);
-  if (!session.flags.save_logits.empty()) session.logits.add(key, arm.logits());
-  if (!session.check) return;
-  const auto absent = [&] {
-    fail(ErrorCode::usage, "--check-output {} has no row '{}': make it with the same flags",
-         session.check->path(), key);
-  };
-  if (!session.check->has_logits()) {
-    const std::optional<std::string> hash = session.check->hash(row);
-    if (!hash) absent();
-    row.expected_hash = *hash;
-    return;
-  }
-  const auto divergence = session.check->divergence(key, arm.logits());
-  if (!divergence) absent();
-  out.samples.push_back({{"arm", "logits"},
-                         {"row", out.rows.size()},
-                         {"kl", divergence->kl},
-                         {"same_top", divergence->same_top}});
-}
-
-// The samples of a configuration as the document has them. `first_row` is that of its first arm.
-void add_samples(Output& out, const measure::Rounds& rounds,
-                 const std::vector<std::unique_ptr<TestArm>>& arms, size_t first_row,
-                 size_t configuration) {
-  std::vector<size_t> ran(arms.size(), 0);  // runs of each test so far
-  for (const measure::Sample& sample : rounds.samples) {
-    size_t arm = static_cast<size_t>(sample.arm);
-    const bool is_twin = rounds.aa_twin == arm;
-    if (is_twin) arm = *rounds.aa_arm;
-    if (arm >= arms.size()) {
-      Json json = report::sample_json("ceiling", sample, "gbps");
-      json["configuration"] = configuration;
-      out.samples.push_back(std::move(json));
-      continue;
-    }
-    const report::BenchRow& row = out.rows[first_row + arm];
-    const TestArm::Run& run = arms[arm]->runs().at(ran[arm]++);
-    Json json = report::sample_json(row.test_name() + (is_twin ? " (A/A)" : ""), sample, "ns");
-    json["kv_fill"] = row.kv_fill;
-    json["configuration"] = configuration;
-    json[is_twin ? "twin_of" : "row"] = first_row + arm;
-    json["logits_hash"] = run.logits_hash;
-    json["graph_captures"] = run.counters.graph_captures;
-    json["graph_replays"] = run.counters.graph_replays;
-    json["kernel_launches"] = run.counters.kernel_launches;
-    out.samples.push_back(std::move(json));
-  }
-}
-
-std::string stop_rule_text(const BenchFlags& flags) {
-  if (flags.stop_within_pct <= 0) return fmt::format("{} rounds", flags.repetitions);
-  return fmt::format("half-width of every 95 % interval <= {} %, or {} s, or {} rounds",
-                     flags.stop_within_pct, flags.time_cap_s, report::kMostRounds);
-}
-
-// The most arithmetic that what runs the model can do.
-std::optional<double> most_gops_of(const ModelInfo& info, const measure::Rounds& rounds,
-                                   const Session& session) {
-  if (info.in_host_memory) {
-    std::vector<double> clocks;
-    for (const measure::Sample& sample : rounds.samples) {
-      if (sample.clock_mhz) clocks.push_back(*sample.clock_mhz);
-    }
-    if (clocks.empty()) return {};
-    return measure::most_gops(info.isa, info.threads,
-                              *std::max_element(clocks.begin(), clocks.end()));
-  }
-  const std::vector<measure::GpuState> gpus = session.guard.nvml().read();
-  const std::optional<size_t> gpu = session.guard.gpu();
-  if (!gpu || *gpu >= gpus.size() || !gpus[*gpu].max_sm_clock_mhz) return {};
-  return measure::most_gops(info.isa, device_of(session.common)->info().compute_units,
-                            *gpus[*gpu].max_sm_clock_mhz);
-}
-
-void add_results(Output& out, const Model& model, const Configuration& configuration,
-                 const std::vector<std::unique_ptr<TestArm>>& arms, const measure::Rounds& rounds,
-                 Session& session) {
-  const ModelInfo& info = model.info();
-  const size_t index = out.configurations.size(), first_row = out.rows.size();
-  for (const auto& arm : arms) {
-    report::BenchRow row = row_of(model, configuration, session, *arm);
-    row.configuration = index;
-    check_output(out, row, *arm, info, session);
-    out.rows.push_back(std::move(row));
-  }
-  add_samples(out, rounds, arms, first_row, index);
-  out.orders.push_back(rounds.order);
-  out.configurations.push_back(
-      {.device = info.device,
-       .cache_bytes = cache_bytes_of(info, session.machine, session.common),
-       .most_gops = most_gops_of(info, rounds, session),
-       .stop_rule = stop_rule_text(session.flags),
-       .stop = measure::stop_reason_name(rounds.stop),
-       .warm = !session.flags.no_warmup});
-  for (size_t i = 0; i < arms.size(); ++i) add_gap(out.rows[first_row + i], *arms[i], info);
-}
-
-// The test that gets a twin: the quickest, as warming up found, or else the first.
-size_t quickest(const std::vector<double>& warm_ns) {
-  return static_cast<size_t>(std::min_element(warm_ns.begin(), warm_ns.end()) - warm_ns.begin());
-}
-
-measure::RoundsOptions rounds_options(const Session& session, const std::vector<double>& warm_ns,
-                                      ProgressBar& bar) {
-  const BenchFlags& flags = session.flags;
-  measure::RoundsOptions options;
-  options.n_rounds = flags.repetitions;
-  options.seed = flags.seed;
-  options.cancel = &interrupted();
-  options.progress = [&bar](int done, int total) { bar.update(static_cast<double>(done) / total); };
-  if (flags.has_twin()) options.aa_arm = quickest(warm_ns);
-  if (flags.stop_within_pct > 0) {
-    options.until = measure::StopRule{.half_width = flags.stop_within_pct / 100,
-                                      .max_seconds = flags.time_cap_s,
-                                      .most_rounds = static_cast<int>(report::kMostRounds)};
-  }
-  options.state = [&session] {
-    return measure::sample_state(session.guard.nvml(), session.guard.gpu());
-  };
-  return options;
-}
-
-OpenOptions options_of(const Configuration& configuration, const std::vector<Test>& tests,
-                       const Session& session) {
-  ModelFlags model_flags = session.flags.model;
-  model_flags.type_k = configuration.type_k;
-  model_flags.type_v = configuration.type_v;
-  model_flags.n_ubatch = configuration.n_ubatch;
-  OpenOptions options = open_options(model_flags, session.common);
-  options.threads = configuration.threads;
-  for (const Test& test : tests) {
-    options.n_ctx = std::max(options.n_ctx, test.start.depth + test.n_prompt + test.n_gen);
-  }
-  options.max_sequences = 0;
-  for (const auto& [start, n_seqs] : sequences_needed(tests)) {
-    options.max_sequences += static_cast<int>(n_seqs);
-  }
-  return options;
-}
-
-void measure_configuration(Output& out, const Configuration& configuration,
-                           const std::vector<Test>& tests, Session& session) {
-  const BenchFlags& flags = session.flags;
-  OpenedModel opened =
-      open_model(flags.model.model, options_of(configuration, tests, session), session.common);
-  Model& model = opened.model;
-  Sequences sequences = fill_sequences(model, sequences_needed(tests), flags.seed, session.common);
-  std::vector<std::unique_ptr<TestArm>> test_arms;
-  std::vector<measure::Arm> arms;
-  std::vector<double> warm_ns;
-  for (const Test& test : tests) {
-    const std::span<Sequence> of_start(sequences.at(test.start));
-    test_arms.push_back(std::make_unique<TestArm>(model,
-                                                  of_start.first(static_cast<size_t>(test.n_seqs)),
-                                                  test, configuration.n_ubatch, flags.seed));
-    TestArm& arm = *test_arms.back();
-    if (session.check || !flags.save_logits.empty()) arm.keep_logits();
-    arms.push_back({"", [&arm] { return arm.run(); }});
-    warm_ns.push_back(0);
-    if (flags.no_warmup) continue;
-    const measure::WarmUp warm =
-        measure::warm_up(arms.back().run, {.max_runs = 5, .tolerance = 0.1, .max_seconds = 2});
-    warm_ns.back() = measure::median(warm.values);
-    arm.forget_runs();
-  }
-  ReadCeiling ceiling(model.info(), session.common);
-  if (ceiling) {
-    arms.push_back({"ceiling", [&] { return ceiling.sample_gbps(); }, /*control=*/true});
-  }
-  ProgressBar bar("measuring", session.common.quiet);
-  const measure::Rounds rounds = measure::run_rounds(arms, rounds_options(session, warm_ns, bar));
-  bar.clear();
-  add_results(out, model, configuration, test_arms, rounds, session);
 }
 
 int profile_command(const BenchFlags& flags, const Context& context,
@@ -551,8 +221,9 @@ int against_command(const BenchFlags& flags, const Context& context) {
   return finish(document, slower);
 }
 
-int cmd_bench(const BenchFlags& flags, const Context& context) {
-  if (flags.output && context.flags.json) {
+// Flags that exclude each other.
+void check_flags(const BenchFlags& flags, bool json) {
+  if (flags.output && json) {
     fail(ErrorCode::usage, "--json prints a document and -o {} rows: give one of them",
          *flags.output);
   }
@@ -565,6 +236,10 @@ int cmd_bench(const BenchFlags& flags, const Context& context) {
     fail(ErrorCode::usage,
          "--profile has no rows: without --compare, --against, --check-output and --save-logits");
   }
+}
+
+int cmd_bench(const BenchFlags& flags, const Context& context) {
+  check_flags(flags, context.flags.json);
   const report::BenchFormat format = report::bench_format_from_name(flags.output.value_or("md"));
   const std::vector<Test> tests = tests_of(flags);
   const std::vector<Configuration> configurations = configurations_of(flags);
@@ -620,6 +295,45 @@ int cmd_bench(const BenchFlags& flags, const Context& context) {
     write_stderr_line(report::painted(guard.watermark(), report::Paint::bad, stderr_colour()));
   }
   return finish(document, compared.slower);
+}
+
+// The flags that say when rounds end, what they are set against, and what makes them trusted.
+void add_trust_flags(CLI::App& app, BenchFlags& flags) {
+  app.add_flag(
+      "--no-aa", flags.no_aa,
+      "No twin: from 6 rounds on the quickest test runs twice a round, and what the two differ "
+      "by is the noise floor");
+  app.add_option("--stop-within", flags.stop_within_pct,
+                 "Instead of -r rounds (then the fewest): until the 95 % interval of every test is "
+                 "within this many percent of it, or --time-cap ends it")
+      ->check(CLI::Range(0.01, 50.0))
+      ->type_name("PCT");
+  app.add_option("--time-cap", flags.time_cap_s, "Seconds after which --stop-within gives up")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 86400.0))
+      ->type_name("S");
+  app.add_option(
+         "--compare", flags.compare,
+         "Set every row against the same row of an earlier result (--json, or -o json, also "
+         "llama-bench's): interval and verdict; exit status 1 when a row is slower")
+      ->type_name("FILE");
+  app.add_option(
+         "--against", flags.against,
+         "Run another fathom and this one in turns, a process each time (at least 6 rounds of "
+         "-r 1), and compare their rows in pairs")
+      ->type_name("PROGRAM");
+  app.add_option(
+         "--check-output", flags.check_output,
+         "The last logits of each test must be those of this file: an earlier result (hash), "
+         "or what --save-logits wrote, also of another backend (at most 0.01 nats apart)")
+      ->type_name("FILE");
+  app.add_option("--save-logits", flags.save_logits,
+                 "Store the last logits of each test, of its first sequence")
+      ->type_name("FILE");
+  app.add_flag(
+      "--allow-busy", flags.allow_busy,
+      "Measure on a GPU that is not idle, and mark the result; else that is refused with exit "
+      "status 3");
 }
 
 }  // namespace
@@ -678,41 +392,7 @@ RunCommand add_bench(CLI::App& app, Context& context) {
   app.add_option("--flash-attn", flags->model.flash_attn,
                  "(-fa) Accepted; attention is always fused")
       ->type_name("0|1");
-  app.add_flag(
-      "--no-aa", flags->no_aa,
-      "No twin: from 6 rounds on the quickest test runs twice a round, and what the two differ "
-      "by is the noise floor");
-  app.add_option("--stop-within", flags->stop_within_pct,
-                 "Instead of -r rounds (then the fewest): until the 95 % interval of every test is "
-                 "within this many percent of it, or --time-cap ends it")
-      ->check(CLI::Range(0.01, 50.0))
-      ->type_name("PCT");
-  app.add_option("--time-cap", flags->time_cap_s, "Seconds after which --stop-within gives up")
-      ->capture_default_str()
-      ->check(CLI::Range(1.0, 86400.0))
-      ->type_name("S");
-  app.add_option(
-         "--compare", flags->compare,
-         "Set every row against the same row of an earlier result (--json, or -o json, also "
-         "llama-bench's): interval and verdict; exit status 1 when a row is slower")
-      ->type_name("FILE");
-  app.add_option(
-         "--against", flags->against,
-         "Run another fathom and this one in turns, a process each time (at least 6 rounds of "
-         "-r 1), and compare their rows in pairs")
-      ->type_name("PROGRAM");
-  app.add_option(
-         "--check-output", flags->check_output,
-         "The last logits of each test must be those of this file: an earlier result (hash), "
-         "or what --save-logits wrote, also of another backend (at most 0.01 nats apart)")
-      ->type_name("FILE");
-  app.add_option("--save-logits", flags->save_logits,
-                 "Store the last logits of each test, of its first sequence")
-      ->type_name("FILE");
-  app.add_flag(
-      "--allow-busy", flags->allow_busy,
-      "Measure on a GPU that is not idle, and mark the result; else that is refused with exit "
-      "status 3");
+  add_trust_flags(app, *flags);
   app.add_flag("--profile", flags->profile,
                "Instead of tests: what each op of a decode step takes at --depths");
   app.add_option("--depths", flags->profile_depths, "Depths of the profile, in tokens")
