@@ -125,6 +125,9 @@ int profile_command(const BenchFlags& flags, const Context& context,
                                     .fill = fills_of(flags).front()},
                                    context.flags);
   profile.gates.insert(profile.gates.begin(), guard.gates().begin(), guard.gates().end());
+  if (!guard.canary_us().empty()) {
+    profile.gates.push_back(report::canary_gate(guard.canary_us()));
+  }
   if (context.flags.json) {
     report::Result document;
     document.command = context.arguments;

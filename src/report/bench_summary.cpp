@@ -300,6 +300,15 @@ void add_row_gates(BenchSummary& out, const BenchRow& row, const Series& series,
 
 }  // namespace
 
+Gate canary_gate(const std::vector<double>& times_us) {
+  const measure::IdleVerdict verdict = measure::judge_canary(times_us);
+  return {.id = "gpu_idle",
+          .pass = verdict.idle,
+          .value = verdict.value,
+          .limit = verdict.limit,
+          .why = verdict.why};
+}
+
 Json configuration_json(const BenchConfiguration& c) {
   return {{"device", c.device},
           {"cache_bytes", c.cache_bytes},
@@ -399,12 +408,7 @@ BenchSummary summarise_bench(std::vector<BenchRow> rows, const Fields& samples,
   }
   add_fills(out);
   if (!collected.canary_us.empty()) {
-    const measure::IdleVerdict verdict = measure::judge_canary(collected.canary_us);
-    out.gates.push_back({.id = "gpu_idle",
-                         .pass = verdict.idle,
-                         .value = verdict.value,
-                         .limit = verdict.limit,
-                         .why = verdict.why});
+    out.gates.push_back(canary_gate(collected.canary_us));
   }
   return out;
 }

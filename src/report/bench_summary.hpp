@@ -61,6 +61,9 @@ BenchDocument bench_document_of(const Json& document);
 // the same order.
 std::vector<std::optional<size_t>> rows_of_samples(const Fields& samples, size_t n_rows);
 
+// Gate `gpu_idle` of what the canary took (measure/gpu_idle.hpp).
+Gate canary_gate(const std::vector<double>& times_us);
+
 // The read ceiling's samples of all configurations, GB/s.
 std::vector<double> ceilings_of(const Fields& samples);
 
