@@ -1,75 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom bench: llama-bench's tests, flags and rows, and text of several sequences side by side.
-// The tests of one configuration and the read ceiling take turns in random order; every row carries
-// the hash of its last logits.
+// The tests of one configuration, a twin of one of them (A/A) and the read ceiling take turns in
+// random order; every row carries the hash of its last logits. What the samples say is computed by
+// report/bench_summary, which `fathom report` calls again.
 #include <algorithm>
-#include <compare>
-#include <ctime>
-#include <map>
 #include <memory>
 #include <optional>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
-#include "base/finite.hpp"
-#include "base/fnv1a.hpp"
 #include "base/thread_pool.hpp"
-#include "base/utf8.hpp"
 #include "cli/arguments.hpp"
+#include "cli/bench_against.hpp"
+#include "cli/bench_baseline.hpp"
+#include "cli/bench_run.hpp"
 #include "cli/cache_fill.hpp"
-#include "cli/ceiling.hpp"
 #include "cli/command.hpp"
-#include "cli/interrupt.hpp"
+#include "cli/gpu_guard.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/profile.hpp"
-#include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
 #include "measure/clock.hpp"
-#include "measure/rounds.hpp"
-#include "measure/statistics.hpp"
+#include "measure/machine_state.hpp"
 #include "report/bench_rows.hpp"
+#include "report/bench_summary.hpp"
 #include "report/result.hpp"
+#include "report/table.hpp"
 
 namespace fathom::cli {
 namespace {
 
 constexpr int64_t kMostSequences = 1024;
-constexpr uint64_t kSeedsApart = 1'000'003;  // of the sequences of a batch
-
-struct BenchFlags {
-  ModelFlags model;
-  std::string n_prompt = "512", n_gen = "128", depths = "0", threads = "0";
-  std::string types_k = "f16", types_v = "f16", ubatch = "512", n_seqs = "1";
-  std::vector<std::string> prompt_gen;
-  int repetitions = 5;
-  std::optional<std::string> output;  // md
-  bool no_warmup = false;
-  bool profile = false;
-  std::string profile_depths = "64,1641";
-  std::string fills = "real";
-  uint64_t seed = 1;
-};
-
-// What lies in the cache when a test begins.
-struct Start {
-  int64_t depth;
-  CacheFill fill;
-  auto operator<=>(const Start&) const = default;
-};
-
-struct Test {
-  int64_t n_prompt;
-  int64_t n_gen;
-  int64_t n_seqs;
-  Start start;
-};
-
-// One loaded model's worth of settings.
-struct Configuration {
-  int threads;
-  std::string type_k, type_v;
-  int n_ubatch;
-};
 
 std::vector<CacheFill> fills_of(const BenchFlags& flags) {
   std::vector<CacheFill> fills;
@@ -121,16 +82,6 @@ std::vector<Test> tests_of(const BenchFlags& flags) {
   return tests;
 }
 
-// The sequences that the tests of one start share: as many as the widest batch has.
-std::map<Start, int64_t> sequences_needed(const std::vector<Test>& tests) {
-  std::map<Start, int64_t> needed;
-  for (const Test& test : tests) {
-    int64_t& n = needed[test.start];
-    n = std::max(n, test.n_seqs);
-  }
-  return needed;
-}
-
 std::vector<Configuration> configurations_of(const BenchFlags& flags) {
   const std::vector<std::string> types_k = split(flags.types_k, ',');
   std::vector<std::string> types_v = split(flags.types_v, ',');
@@ -154,281 +105,8 @@ std::vector<Configuration> configurations_of(const BenchFlags& flags) {
   return out;
 }
 
-// Of the logits of all sequences, one after the other.
-uint64_t hash_of(std::span<const Sequence> sequences) {
-  Fnv1a hash;
-  for (const Sequence& sequence : sequences) {
-    for (const float value : sequence.logits()) hash.add(std::bit_cast<uint32_t>(value));
-  }
-  return hash.value();
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
-class TestArm {
- public:
-  // REQUIRES: as many sequences as the test has, at its depth.
-  TestArm(Model& model, std::span<Sequence> sequences, const Test& test, int n_ubatch,
-          uint64_t seed)
-      : model_(model),
-        sequences_(sequences),
-        test_(test),
-        tokens_(random_tokens(model, test.n_prompt + test.n_gen * test.n_seqs, seed + 1)),
-        batch_(sequences.size()) {
-    for (int64_t done = 0; done < test.n_prompt; done += n_ubatch) {
-      bytes_ +=
-          model
-              .step_cost(test.start.depth + done, std::min<int64_t>(n_ubatch, test.n_prompt - done))
-              .memory_bytes();
-    }
-    for (int64_t i = 0; i < test.n_gen; ++i) {
-      bytes_ += batch_bytes(test.start.depth + test.n_prompt + i);
-    }
-    if (test.n_prompt == 0) step_bytes_ = batch_bytes(test.start.depth);
-  }
-
-  // Nanoseconds of the whole test.
-  double run() {
-    for (Sequence& sequence : sequences_) sequence.truncate(test_.start.depth);
-    const StepCounters before = model_.step_counters();
-    const std::span<const int32_t> tokens(tokens_);
-    const size_t n_prompt = static_cast<size_t>(test_.n_prompt);
-    const int64_t start = measure::now_ns();
-    if (n_prompt > 0) {
-      sequences_[0].prefill(tokens.first(n_prompt), LogitsMode::last, {}, &interrupted());
-    }
-    for (size_t at = n_prompt; at < tokens.size(); at += sequences_.size()) {
-      if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
-      step(tokens.subspan(at, sequences_.size()));
-    }
-    const int64_t ns = measure::now_ns() - start;
-    for (const Sequence& sequence : sequences_) {
-      if (all_finite(sequence.logits())) continue;
-      fail(ErrorCode::bad_file,
-           "the logits at position {} are not finite, so nothing is measured: check the model file",
-           sequence.size() - 1);
-    }
-    hashes_.push_back(hash_of(sequences_));
-    const StepCounters after = model_.step_counters();
-    counters_ = {.graph_captures = after.graph_captures - before.graph_captures,
-                 .graph_replays = after.graph_replays - before.graph_replays,
-                 .kernel_launches = after.kernel_launches - before.kernel_launches};
-    return static_cast<double>(ns);
-  }
-
-  const Test& test() const { return test_; }
-  double gbps(double ns) const { return static_cast<double>(bytes_) / ns; }
-  bool is_decode() const { return test_.n_prompt == 0; }
-  int64_t step_bytes() const { return step_bytes_; }
-  const StepCounters& counters() const { return counters_; }  // of the last run
-  bool hashes_agree() const {
-    return std::all_of(hashes_.begin(), hashes_.end(), [&](uint64_t h) { return h == hashes_[0]; });
-  }
-  std::string hash_text() const { return fmt::format("{:016x}", hashes_.front()); }
-
- private:
-  // What one step of all sequences reads: the weights once, the cache of each.
-  int64_t batch_bytes(int64_t n_past) const {
-    return model_.step_cost(n_past, test_.n_seqs).weight_bytes +
-           test_.n_seqs * model_.step_cost(n_past).kv_bytes;
-  }
-
-  void step(std::span<const int32_t> tokens) {
-    if (sequences_.size() == 1) {
-      sequences_[0].step(tokens[0], LogitsMode::last);
-      return;
-    }
-    for (size_t i = 0; i < batch_.size(); ++i) batch_[i] = {&sequences_[i], tokens[i]};
-    model_.step(batch_);
-  }
-
-  Model& model_;
-  std::span<Sequence> sequences_;
-  Test test_;
-  std::vector<int32_t> tokens_;  // of the prompt, then [n_gen, n_seqs]
-  std::vector<Model::BatchEntry> batch_;
-  int64_t bytes_ = 0;       // of the whole test
-  int64_t step_bytes_ = 0;  // of one decode step
-  std::vector<uint64_t> hashes_;
-  StepCounters counters_;
-};
-
-// The result document as it grows over the configurations.
-struct Output {
-  std::vector<report::BenchRow> rows;
-  report::Result document;
-};
-
-report::BenchRow row_of(const Model& model, const Configuration& configuration,
-                        const BenchFlags& flags, const measure::Machine& machine,
-                        const TestArm& arm) {
-  const ModelInfo& info = model.info();
-  report::BenchRow row;
-  row.build_commit = build_info().commit;
-  row.cpu_info = machine.cpu;
-  for (const measure::Gpu& gpu : machine.gpus) {
-    row.gpu_info += (row.gpu_info.empty() ? "" : ", ") + gpu.name;
-  }
-  row.backends = info.backend == "cpu" ? "CPU" : info.backend;
-  row.model_filename = info.path;
-  row.model_type = fmt::format(
-      "{} {}", printable(info.name.empty() ? info.architecture : info.name), info.file_type);
-  row.model_size = model.memory().file_bytes;
-  row.model_n_params = info.n_params;
-  row.n_batch = flags.model.n_batch;
-  row.n_ubatch = configuration.n_ubatch;
-  row.n_threads = info.threads;
-  row.type_k = configuration.type_k;
-  row.type_v = configuration.type_v;
-  row.n_gpu_layers = flags.model.n_gpu_layers;
-  row.n_prompt = arm.test().n_prompt;
-  row.n_gen = arm.test().n_gen;
-  row.n_depth = arm.test().start.depth;
-  row.n_seqs = arm.test().n_seqs;
-  row.test_time = utc_now();
-  row.isa = info.isa;
-  row.kv_fill = fill_name(arm.test().start.fill, arm.test().start.depth);
-  row.cpu_mhz = machine.cpu_mhz.value_or(0);
-  row.seed = flags.seed;
-  row.graph_captures = arm.counters().graph_captures;
-  row.graph_replays = arm.counters().graph_replays;
-  row.kernel_launches = arm.counters().kernel_launches;
-  return row;
-}
-
-using Sequences = std::map<Start, std::vector<Sequence>>;
-
-// The sequences of each start, filled once and returned to by truncation. Those of a batch differ.
-Sequences fill_sequences(Model& model, const std::map<Start, int64_t>& needed, uint64_t seed,
-                         const CommonFlags& common) {
-  ProgressBar bar("filling", common.quiet);
-  Sequences filled;
-  for (const auto& [start, n_seqs] : needed) {
-    std::vector<Sequence>& sequences = filled[start];
-    for (int64_t i = 0; i < n_seqs; ++i) {
-      sequences.push_back(model.sequence());
-      fill_to_depth(model, sequences.back(), start.depth, start.fill,
-                    seed + static_cast<uint64_t>(i) * kSeedsApart, [&](double share) {
-                      bar.update((static_cast<double>(i) + share) / static_cast<double>(n_seqs));
-                    });
-    }
-  }
-  return filled;
-}
-
-void add_results(Output& out, const Model& model, const Configuration& configuration,
-                 const BenchFlags& flags, const measure::Machine& machine,
-                 const std::vector<std::unique_ptr<TestArm>>& arms, const measure::Rounds& rounds,
-                 bool has_ceiling, int64_t cache_bytes, size_t configuration_index) {
-  const std::vector<double> none;
-  const std::vector<double>& ceiling = has_ceiling ? rounds.values.back() : none;
-  for (size_t i = 0; i < arms.size(); ++i) {
-    const TestArm& arm = *arms[i];
-    report::BenchRow row = row_of(model, configuration, flags, machine, arm);
-    row.samples_ns = rounds.values[i];
-    row.gbps = arm.gbps(measure::median(row.samples_ns));
-    if (has_ceiling) {
-      std::vector<double> ratios;
-      for (size_t round = 0; round < ceiling.size(); ++round) {
-        ratios.push_back(arm.gbps(row.samples_ns[round]) / ceiling[round]);
-      }
-      const double ratio = measure::median(ratios);
-      row.peak_gbps = measure::median(ceiling);
-      row.pct_of_peak = 100 * ratio;
-      if (arm.is_decode()) {
-        out.document.gates.push_back(
-            ceiling_gate(row.test_name(), arm.step_bytes(), ratio, cache_bytes));
-      }
-    }
-    if (arm.hashes_agree()) row.logits_hash = arm.hash_text();
-    out.document.gates.push_back(
-        {.id = "output_hash",
-         .pass = arm.hashes_agree(),
-         .value = {},
-         .limit = {},
-         .why = arm.hashes_agree()
-                    ? fmt::format("{}: every repetition ends with logits {}", row.test_name(),
-                                  arm.hash_text())
-                    : fmt::format("{}: repetitions end with different logits", row.test_name())});
-    for (size_t round = 0; round < row.samples_ns.size(); ++round) {
-      out.document.samples.push_back({{"arm", row.test_name()},
-                                      {"kv_fill", row.kv_fill},
-                                      {"configuration", configuration_index},
-                                      {"round", round},
-                                      {"ns", row.samples_ns[round]}});
-    }
-    out.rows.push_back(std::move(row));
-  }
-  for (size_t round = 0; round < ceiling.size(); ++round) {
-    out.document.samples.push_back({{"arm", "ceiling"},
-                                    {"configuration", configuration_index},
-                                    {"round", round},
-                                    {"gbps", ceiling[round]}});
-  }
-  const std::string& device = model.info().device;
-  if (has_ceiling && least_ceiling_gbps(device) > 0) {
-    out.document.gates.push_back(least_ceiling_gate(device, measure::median(ceiling)));
-  }
-  out.document.summary["orders"].push_back(rounds.order);
-}
-
-void measure_configuration(Output& out, const Configuration& configuration,
-                           const std::vector<Test>& tests, const BenchFlags& flags,
-                           const measure::Machine& machine, const CommonFlags& common,
-                           size_t configuration_index) {
-  ModelFlags model_flags = flags.model;
-  model_flags.type_k = configuration.type_k;
-  model_flags.type_v = configuration.type_v;
-  model_flags.n_ubatch = configuration.n_ubatch;
-  OpenOptions options = open_options(model_flags, common);
-  options.threads = configuration.threads;
-  const std::map<Start, int64_t> needed = sequences_needed(tests);
-  for (const Test& test : tests) {
-    options.n_ctx = std::max(options.n_ctx, test.start.depth + test.n_prompt + test.n_gen);
-  }
-  options.max_sequences = 0;
-  for (const auto& [start, n_seqs] : needed) options.max_sequences += static_cast<int>(n_seqs);
-
-  OpenedModel opened = open_model(flags.model.model, std::move(options), common);
-  Model& model = opened.model;
-  Sequences sequences = fill_sequences(model, needed, flags.seed, common);
-  std::vector<std::unique_ptr<TestArm>> test_arms;
-  std::vector<measure::Arm> arms;
-  for (const Test& test : tests) {
-    const std::span<Sequence> of_start(sequences.at(test.start));
-    test_arms.push_back(std::make_unique<TestArm>(model,
-                                                  of_start.first(static_cast<size_t>(test.n_seqs)),
-                                                  test, configuration.n_ubatch, flags.seed));
-    TestArm& arm = *test_arms.back();
-    arms.push_back({"", [&arm] { return arm.run(); }});
-    if (!flags.no_warmup) {
-      measure::warm_up(arms.back().run, {.max_runs = 5, .tolerance = 0.1, .max_seconds = 2});
-    }
-  }
-  ReadCeiling ceiling(model.info(), common);
-  if (ceiling) arms.push_back({"ceiling", [&] { return ceiling.sample_gbps(); }});
-  ProgressBar bar("measuring", common.quiet);
-  const measure::Rounds rounds = measure::run_rounds(
-      arms,
-      {.n_rounds = flags.repetitions,
-       .seed = flags.seed,
-       .cancel = &interrupted(),
-       .progress = [&](int done, int total) { bar.update(static_cast<double>(done) / total); }});
-  bar.clear();
-  add_results(out, model, configuration, flags, machine, test_arms, rounds,
-              static_cast<bool>(ceiling), cache_bytes_of(model.info(), machine, common),
-              configuration_index);
-}
-
 int profile_command(const BenchFlags& flags, const Context& context,
-                    const measure::Machine& machine) {
+                    const measure::Machine& machine, const GpuGuard& guard) {
   const std::vector<int64_t> depths = parse_number_list(flags.profile_depths, "--depths");
   const Configuration configuration = configurations_of(flags).front();
   ModelFlags model_flags = flags.model;
@@ -440,16 +118,21 @@ int profile_command(const BenchFlags& flags, const Context& context,
   options.n_ctx = *std::max_element(depths.begin(), depths.end()) + 1;
   options.max_sequences = static_cast<int>(depths.size());
   OpenedModel opened = open_model(flags.model.model, std::move(options), context.flags);
-  const Profile profile = profile_decode(opened.model, machine,
-                                         {.depths = depths,
-                                          .rounds = kProfileRounds,
-                                          .seed = flags.seed,
-                                          .fill = fills_of(flags).front()},
-                                         context.flags);
+  Profile profile = profile_decode(opened.model, machine,
+                                   {.depths = depths,
+                                    .rounds = kProfileRounds,
+                                    .seed = flags.seed,
+                                    .fill = fills_of(flags).front()},
+                                   context.flags);
+  profile.gates.insert(profile.gates.begin(), guard.gates().begin(), guard.gates().end());
+  if (!guard.canary_us().empty()) {
+    profile.gates.push_back(report::canary_gate(guard.canary_us()));
+  }
   if (context.flags.json) {
     report::Result document;
     document.command = context.arguments;
     document.machine = report::machine_json(machine);
+    if (!guard.watermark().empty()) document.summary["watermark"] = guard.watermark();
     profile.add_to(document);
     write_stdout(dump_json(document.to_json(), 2) + "\n");
   } else {
@@ -458,38 +141,202 @@ int profile_command(const BenchFlags& flags, const Context& context,
   return report_gates(profile.gates);
 }
 
-int cmd_bench(const BenchFlags& flags, const Context& context) {
-  if (flags.output && context.flags.json) {
+report::Result document_of(const Output& out, const report::BenchSummary& summary,
+                           const Session& session, const Context& context) {
+  report::Result document;
+  document.command = context.arguments;
+  document.machine = report::machine_json(session.machine);
+  document.samples = out.samples;
+  const measure::ClockQuality clock = measure::clock_quality();
+  Json configurations = Json::array(), rows = Json::array();
+  for (const report::BenchConfiguration& configuration : out.configurations) {
+    configurations.push_back(report::configuration_json(configuration));
+  }
+  for (const report::BenchRow& row : summary.rows) rows.push_back(report::bench_row_json(row));
+  const std::string& watermark = session.guard.watermark();
+  document.summary = {{"seed", session.flags.seed},
+                      {"orders", out.orders},
+                      {"timing",
+                       {{"clock", "CLOCK_MONOTONIC around a whole test, logits included"},
+                        {"resolution_ns", clock.resolution_ns},
+                        {"call_ns", clock.call_ns}}},
+                      {"watermark", watermark.empty() ? Json(nullptr) : Json(watermark)},
+                      {"configurations", configurations},
+                      {"noise", summary.noise},
+                      {"fills", summary.fills},
+                      {"rows", rows}};
+  document.gates = session.guard.gates();
+  document.gates.insert(document.gates.end(), summary.gates.begin(), summary.gates.end());
+  return document;
+}
+
+// What a synthetic cache changes, where both were measured.
+void say_fills(const report::BenchSummary& summary, bool quiet) {
+  for (const Json& fill : summary.fills) {
+    say(quiet,
+        "{}: behind a synthetic cache it takes {:+.2f} % of the time, 95 % {:+.2f} to {:+.2f} %",
+        fill["test"].get<std::string>(), 100 * (fill["time_ratio"].get<double>() - 1),
+        100 * (fill["ci"][0].get<double>() - 1), 100 * (fill["ci"][1].get<double>() - 1));
+  }
+}
+
+// Sets the rows against the baseline's: the comparison's text, and whether a row is slower.
+struct Compared {
+  Json json;
+  std::string text;
+  bool slower = false;
+};
+Compared compare(const report::BenchSummary& summary, const Output& out,
+                 const BenchBaseline& baseline) {
+  const std::vector<report::RowComparison> rows =
+      compare_rows(summary, report::ceilings_of(report::Fields(out.samples, "samples")), baseline);
+  Compared compared{Json::object(), report::comparison_text(rows) + unpaired_note(baseline), false};
+  compared.json = {{"baseline", baseline.path},
+                   {"baseline_command", baseline.command},
+                   {"paired", false},
+                   {"rows", Json::array()}};
+  for (const report::RowComparison& row : rows) {
+    compared.json["rows"].push_back(row.json());
+    compared.slower = compared.slower || row.time.verdict == measure::Verdict::slower;
+  }
+  return compared;
+}
+
+int finish(const report::Result& document, bool slower) {
+  const int status = report_gates(document.gates);
+  if (status != 0) return status;
+  return slower ? exit_status(ErrorCode::internal) : 0;
+}
+
+int against_command(const BenchFlags& flags, const Context& context) {
+  const report::Result document = bench_against({.program = flags.against,
+                                                 .rounds = std::max(flags.repetitions, kTwinRounds),
+                                                 .seed = flags.seed},
+                                                context);
+  const std::vector<report::RowComparison> rows =
+      report::compare_processes(report::Fields(document.samples, "samples"));
+  write_stdout(context.flags.json ? dump_json(document.to_json(), 2) + "\n"
+                                  : report::comparison_text(rows));
+  bool slower = false;
+  for (const report::RowComparison& row : rows) {
+    slower = slower || row.time.verdict == measure::Verdict::slower;
+  }
+  return finish(document, slower);
+}
+
+// Flags that exclude each other.
+void check_flags(const BenchFlags& flags, bool json) {
+  if (flags.output && json) {
     fail(ErrorCode::usage, "--json prints a document and -o {} rows: give one of them",
          *flags.output);
   }
+  if (!flags.against.empty() && (!flags.compare.empty() || flags.output)) {
+    fail(ErrorCode::usage, "--against prints its own table: without --compare and -o");
+  }
+  const bool of_rows = !flags.compare.empty() || !flags.against.empty() ||
+                       !flags.check_output.empty() || !flags.save_logits.empty();
+  if (flags.profile && of_rows) {
+    fail(ErrorCode::usage,
+         "--profile has no rows: without --compare, --against, --check-output and --save-logits");
+  }
+}
+
+int cmd_bench(const BenchFlags& flags, const Context& context) {
+  check_flags(flags, context.flags.json);
   const report::BenchFormat format = report::bench_format_from_name(flags.output.value_or("md"));
   const std::vector<Test> tests = tests_of(flags);
   const std::vector<Configuration> configurations = configurations_of(flags);
+  std::optional<BenchBaseline> baseline;
+  if (!flags.compare.empty()) baseline = load_baseline(flags.compare);
+  if (!flags.against.empty()) return against_command(flags, context);
+  std::optional<OutputCheck> check;
+  if (!flags.check_output.empty()) check.emplace(flags.check_output);
   const measure::Machine machine = measure::inspect_machine();
-  if (flags.profile) return profile_command(flags, context, machine);
-
+  GpuGuard guard(context.flags, flags.allow_busy);
+  guard.run_canary();
+  if (flags.profile) return profile_command(flags, context, machine, guard);
+  Session session{flags, context.flags, machine, guard, std::move(check), {}};
   Output out;
-  out.document.command = context.arguments;
-  out.document.machine = report::machine_json(machine);
-  out.document.summary = {{"seed", flags.seed}, {"orders", Json::array()}};
-  for (size_t i = 0; i < configurations.size(); ++i) {
-    measure_configuration(out, configurations[i], tests, flags, machine, context.flags, i);
+  if (!guard.canary_us().empty()) {
+    out.samples.push_back({{"arm", "canary"}, {"values", guard.canary_us()}});
+  }
+  const measure::MachineState before = measure::read_machine_state(guard.nvml());
+  for (const Configuration& configuration : configurations) {
+    measure_configuration(out, configuration, tests, session);
+  }
+  const measure::MachineState after = measure::read_machine_state(guard.nvml());
+  if (!flags.save_logits.empty()) session.logits.save(flags.save_logits);
+  const report::BenchSummary summary = report::summarise_bench(
+      out.rows, report::Fields(out.samples, "samples"), out.configurations, flags.seed);
+  report::Result document = document_of(out, summary, session, context);
+  document.machine["state"] = {{"before", report::state_json(before)},
+                               {"after", report::state_json(after)}};
+  Compared compared;
+  if (baseline) {
+    compared = compare(summary, out, *baseline);
+    document.summary["comparison"] = compared.json;
   }
   if (context.flags.json) {
-    out.document.summary["rows"] =
-        parse_json(report::format_bench_rows(out.rows, report::BenchFormat::json), "rows");
-    write_stdout(dump_json(out.document.to_json(), 2) + "\n");
+    write_stdout(dump_json(document.to_json(), 2) + "\n");
   } else {
-    write_stdout(report::format_bench_rows(out.rows, format));
+    write_stdout(report::format_bench_rows(summary.rows, format));
+    // Readers of rows get nothing but rows.
+    if (format == report::BenchFormat::markdown) {
+      if (baseline) write_stdout("\n" + compared.text);
+    } else if (baseline) {
+      write_stderr_line(compared.text);
+    }
   }
-  if (out.rows.front().peak_gbps > 0) {
+  if (summary.rows.front().peak_gbps > 0) {
     say(context.flags.quiet,
         "peak {:.1f} GB/s: our read stream between the same {} rounds in random order (seed {}); "
         "build {}",
-        out.rows.front().peak_gbps, flags.repetitions, flags.seed, build_info().commit);
+        summary.rows.front().peak_gbps, out.orders[0].size(), flags.seed, build_info().commit);
   }
-  return report_gates(out.document.gates);
+  say_fills(summary, context.flags.quiet);
+  if (!guard.watermark().empty()) {
+    write_stderr_line(report::painted(guard.watermark(), report::Paint::bad, stderr_colour()));
+  }
+  return finish(document, compared.slower);
+}
+
+// The flags that say when rounds end, what they are set against, and what makes them trusted.
+void add_trust_flags(CLI::App& app, BenchFlags& flags) {
+  app.add_flag(
+      "--no-aa", flags.no_aa,
+      "No twin: from 6 rounds on the quickest test runs twice a round, and what the two differ "
+      "by is the noise floor");
+  app.add_option("--stop-within", flags.stop_within_pct,
+                 "Instead of -r rounds (then the fewest): until the 95 % interval of every test is "
+                 "within this many percent of it, or --time-cap ends it")
+      ->check(CLI::Range(0.01, 50.0))
+      ->type_name("PCT");
+  app.add_option("--time-cap", flags.time_cap_s, "Seconds after which --stop-within gives up")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 86400.0))
+      ->type_name("S");
+  app.add_option(
+         "--compare", flags.compare,
+         "Set every row against the same row of an earlier result (--json, or -o json, also "
+         "llama-bench's): interval and verdict; exit status 1 when a row is slower")
+      ->type_name("FILE");
+  app.add_option(
+         "--against", flags.against,
+         "Run another fathom and this one in turns, a process each time (at least 6 rounds of "
+         "-r 1), and compare their rows in pairs")
+      ->type_name("PROGRAM");
+  app.add_option(
+         "--check-output", flags.check_output,
+         "The last logits of each test must be those of this file: an earlier result (hash), "
+         "or what --save-logits wrote, also of another backend (at most 0.01 nats apart)")
+      ->type_name("FILE");
+  app.add_option("--save-logits", flags.save_logits,
+                 "Store the last logits of each test, of its first sequence")
+      ->type_name("FILE");
+  app.add_flag(
+      "--allow-busy", flags.allow_busy,
+      "Measure on a GPU that is not idle, and mark the result; else that is refused with exit "
+      "status 3");
 }
 
 }  // namespace
@@ -526,7 +373,7 @@ RunCommand add_bench(CLI::App& app, Context& context) {
       ->type_name("N");
   app.add_option("-r,--repetitions", flags->repetitions, "Rounds; each runs every test once")
       ->capture_default_str()
-      ->check(CLI::Range(1, 10000))
+      ->check(CLI::Range(1, static_cast<int>(report::kMostRounds)))
       ->type_name("N");
   app.add_option("-o,--output", flags->output, "csv, json, jsonl, md or sql: llama-bench's rows")
       ->default_str("md")
@@ -548,6 +395,7 @@ RunCommand add_bench(CLI::App& app, Context& context) {
   app.add_option("--flash-attn", flags->model.flash_attn,
                  "(-fa) Accepted; attention is always fused")
       ->type_name("0|1");
+  add_trust_flags(app, *flags);
   app.add_flag("--profile", flags->profile,
                "Instead of tests: what each op of a decode step takes at --depths");
   app.add_option("--depths", flags->profile_depths, "Depths of the profile, in tokens")

@@ -25,6 +25,7 @@
 #include "cli/terminal.hpp"
 #include "measure/clock.hpp"
 #include "measure/statistics.hpp"
+#include "report/recompute.hpp"
 #include "report/result.hpp"
 #include "report/table.hpp"
 
@@ -257,16 +258,6 @@ void check_save_base(const PerplexityFlags& flags) {
   refuse_if_same("the model", resolve_model(flags.model.model));
 }
 
-Json spread_json(const std::vector<double>& values) {
-  const double count = static_cast<double>(values.size());
-  return {{"mean", measure::mean(values)},
-          {"stderr", measure::sample_stddev(values) / std::sqrt(count)},
-          {"median", measure::median(values)},
-          {"p95", measure::quantile(values, 0.95)},
-          {"p99", measure::quantile(values, 0.99)},
-          {"max", *std::max_element(values.begin(), values.end())}};
-}
-
 int cmd_perplexity(const PerplexityFlags& flags, const Context& context) {
   const CommonFlags& common = context.flags;
   if (flags.stride < 0 || flags.stride > flags.n_ctx - 2) {
@@ -320,7 +311,7 @@ int cmd_perplexity(const PerplexityFlags& flags, const Context& context) {
   table.add({"windows", fmt::format("{}", windows.size()), ""});
   Json summary{{"perplexity", perplexity},
                {"perplexity_stderr", perplexity * nll_error},
-               {"nll", spread_json(scores.nll)},
+               {"nll", report::spread_json(scores.nll)},
                {"scored_tokens", scores.nll.size()},
                {"windows", windows.size()},
                {"ctx", flags.n_ctx},
@@ -328,7 +319,7 @@ int cmd_perplexity(const PerplexityFlags& flags, const Context& context) {
                {"activations", flags.model.activations},
                {"seconds", seconds}};
   if (!scores.kl.empty()) {
-    const Json kl = spread_json(scores.kl);
+    const Json kl = report::spread_json(scores.kl);
     const double same = 100 * static_cast<double>(scores.same_top) / count;
     table.add({"mean KL to the base", fmt::format("{:.4e}", kl["mean"].get<double>()),
                fmt::format("{:.1e}", kl["stderr"].get<double>())});

@@ -28,6 +28,9 @@ constexpr Command kCommands[] = {
      "  fathom bench model.gguf -p 512 -n 128 -d 0,4096\n"
      "  fathom bench model.gguf -n 64 -p 0 -o json > rows.json\n"
      "  fathom bench model.gguf -p 0 -d 2048 -npl 1,8,32 --fill synthetic\n"
+     "  fathom bench model.gguf -r 20 --json > base.json\n"
+     "  fathom bench model.gguf -r 20 --compare base.json\n"
+     "  fathom bench model.gguf --against old/fathom\n"
      "  fathom bench model.gguf --profile --depths 64,1641",
      add_bench},
     {"inspect", "Show what is in a GGUF file and how it would be served",
@@ -47,6 +50,10 @@ constexpr Command kCommands[] = {
      "  fathom synth qwen7b.gguf --shape qwen2.5-7b --type q4_k_m\n"
      "  fathom synth --list",
      add_synth},
+    {"report", "Compute the figures of result files again from their samples, and check them",
+     "  fathom report result.json\n"
+     "  fathom bench model.gguf --json | fathom report -",
+     add_report},
     {"doctor", "Say what this machine has, measure its memory, and name what is missing",
      "  fathom doctor\n"
      "  fathom doctor --backend cuda\n"

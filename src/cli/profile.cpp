@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "base/error.hpp"
 #include "base/finite.hpp"
 #include "cli/cache_dir.hpp"
-#include "cli/ceiling.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
@@ -27,10 +25,6 @@ using measure::now_ns;
 
 constexpr double kBlockNs = 30e6;  // a block is at least so long
 constexpr int kMaxStepsPerBlock = 200;
-constexpr double kAdditivityShare = 0.02;  // of the wall time may lie outside the ops,
-constexpr double kAdditivityNs = 10e3;     // or so much, whichever is more
-constexpr double kOverheadShare = 0.10;    // tracing may cost so much of a step
-
 // Sets the sink for a scope, so that no exception leaves a dead timer behind.
 class Watch {
  public:
@@ -42,36 +36,6 @@ class Watch {
  private:
   Model& model_;
 };
-
-// The places of the values without the lowest and the highest quarter.
-std::vector<size_t> middle_half(const std::vector<double>& values) {
-  std::vector<size_t> places(values.size());
-  std::iota(places.begin(), places.end(), size_t{0});
-  std::sort(places.begin(), places.end(),
-            [&](size_t a, size_t b) { return values[a] < values[b]; });
-  const std::ptrdiff_t quarter = static_cast<std::ptrdiff_t>(values.size() / 4);
-  return {places.begin() + quarter, places.end() - quarter};
-}
-
-double mean_of(const std::vector<double>& values, const std::vector<size_t>& places) {
-  double sum = 0;
-  for (size_t place : places) sum += values[place];
-  return sum / static_cast<double>(places.size());
-}
-
-// Means of the same steps add up: the ops and what lies outside them give the wall time.
-DepthProfile::Round mean_of(const std::vector<DepthProfile::Round>& rounds,
-                            const std::vector<size_t>& places) {
-  DepthProfile::Round mean;
-  mean.op_ns.resize(rounds.front().op_ns.size());
-  const double n = static_cast<double>(places.size());
-  for (size_t place : places) {
-    mean.wall_ns += rounds[place].wall_ns / n;
-    mean.outside_ns += rounds[place].outside_ns / n;
-    for (size_t op = 0; op < mean.op_ns.size(); ++op) mean.op_ns[op] += rounds[place].op_ns[op] / n;
-  }
-  return mean;
-}
 
 // A sequence that stands at one depth and steps from there again and again.
 class DepthArm {
@@ -97,7 +61,7 @@ class DepthArm {
   double untraced() {
     std::vector<double> walls;
     for (int step = 0; step < profile_.steps_per_block; ++step) walls.push_back(step_ns());
-    profile_.untraced_ns.push_back(mean_of(walls, middle_half(walls)));
+    profile_.untraced_ns.push_back(report::middle_mean(walls));
     return profile_.untraced_ns.back();
   }
   double traced() {
@@ -116,20 +80,12 @@ class DepthArm {
         record.op_ns.push_back(static_cast<double>(row.ns));
       }
     }
-    profile_.traced.push_back(mean_of(steps, middle_half(walls)));
+    profile_.traced.push_back(report::middle_mean(steps));
     return profile_.traced.back().wall_ns;
   }
 
   DepthProfile finish() {
-    std::vector<double> walls;
-    for (const DepthProfile::Round& round : profile_.traced) walls.push_back(round.wall_ns);
-    const DepthProfile::Round all = mean_of(profile_.traced, middle_half(walls));
-    profile_.wall_ns = all.wall_ns;
-    for (size_t op = 0; op < profile_.ops.size(); ++op) {
-      profile_.ops[op].ns = all.op_ns[op];
-      profile_.sum_ns += all.op_ns[op];
-    }
-    profile_.untraced_mean_ns = mean_of(profile_.untraced_ns, middle_half(profile_.untraced_ns));
+    report::fill_depth_figures(profile_);
     return std::move(profile_);
   }
 
@@ -155,43 +111,6 @@ class DepthArm {
   DepthProfile profile_;
 };
 
-report::Gate additivity_gate(const DepthProfile& depth) {
-  const double limit = std::max(kAdditivityShare * depth.wall_ns, kAdditivityNs);
-  return {.id = "additivity",
-          .pass = std::abs(depth.wall_ns - depth.sum_ns) <= limit,
-          .value = (depth.wall_ns - depth.sum_ns) * 1e-3,
-          .limit = limit * 1e-3,
-          .why = fmt::format("at depth {}, the ops add up to {:.1f} us of {:.1f} us a step",
-                             depth.depth, depth.sum_ns * 1e-3, depth.wall_ns * 1e-3)};
-}
-
-report::Gate overhead_gate(const DepthProfile& depth) {
-  std::vector<double> ratios;
-  for (size_t round = 0; round < depth.traced.size(); ++round) {
-    ratios.push_back(depth.traced[round].wall_ns / depth.untraced_ns[round]);
-  }
-  const double overhead = measure::hodges_lehmann(ratios) - 1;
-  return {
-      .id = "overhead",
-      .pass = overhead <= kOverheadShare,
-      .value = overhead,
-      .limit = kOverheadShare,
-      .why = fmt::format("at depth {}, a watched step takes {:+.1f} % of an unwatched one's time",
-                         depth.depth, 100 * overhead)};
-}
-
-report::Gate step_ceiling_gate(const DepthProfile& depth, const std::vector<double>& ceiling_gbps,
-                               int64_t llc_bytes) {
-  int64_t bytes = 0;
-  for (const DepthProfile::Op& op : depth.ops) bytes += op.bytes;
-  std::vector<double> ratios;
-  for (size_t round = 0; round < ceiling_gbps.size(); ++round) {
-    ratios.push_back(static_cast<double>(bytes) / depth.untraced_ns[round] / ceiling_gbps[round]);
-  }
-  return ceiling_gate(fmt::format("a step at depth {}", depth.depth), bytes, median(ratios),
-                      llc_bytes);
-}
-
 // A growth that rounds to nothing has no sign.
 std::string milliseconds(double ns) {
   return fmt::format("{:.3f}", std::abs(ns) < 500 ? 0 : ns * 1e-6);
@@ -199,27 +118,6 @@ std::string milliseconds(double ns) {
 
 std::string gbps_text(int64_t bytes, double ns) {
   return bytes > 0 ? fmt::format("{:.1f}", static_cast<double>(bytes) / ns) : "-";
-}
-
-Json depth_json(const DepthProfile& depth, double peak_gbps) {
-  Json ops = Json::array();
-  for (const DepthProfile::Op& op : depth.ops) {
-    const double gbps = static_cast<double>(op.bytes) / op.ns;
-    ops.push_back({{"op", op.name},
-                   {"calls", op.calls},
-                   {"ns", op.ns},
-                   {"bytes", op.bytes},
-                   {"gbps", op.bytes > 0 ? Json(gbps) : Json(nullptr)},
-                   {"pct_of_peak",
-                    op.bytes > 0 && peak_gbps > 0 ? Json(100 * gbps / peak_gbps) : Json(nullptr)}});
-  }
-  return {{"depth", depth.depth},
-          {"kv_fill", depth.kv_fill},
-          {"ops", ops},
-          {"sum_ns", depth.sum_ns},
-          {"wall_ns", depth.wall_ns},
-          {"difference_ns", depth.wall_ns - depth.sum_ns},
-          {"untraced_ns", depth.untraced_mean_ns}};
 }
 
 }  // namespace
@@ -266,16 +164,9 @@ Profile profile_decode(Model& model, const measure::Machine& machine, const Prof
     profile.ceiling_gbps = rounds.values.back();
     profile.peak_gbps = median(profile.ceiling_gbps);
   }
-  const int64_t cache_bytes = cache_bytes_of(model.info(), machine, common);
-  for (const auto& arm : depth_arms) {
-    profile.depths.push_back(arm->finish());
-    profile.gates.push_back(additivity_gate(profile.depths.back()));
-    profile.gates.push_back(overhead_gate(profile.depths.back()));
-    if (profile.peak_gbps > 0) {
-      profile.gates.push_back(
-          step_ceiling_gate(profile.depths.back(), profile.ceiling_gbps, cache_bytes));
-    }
-  }
+  profile.cache_bytes = cache_bytes_of(model.info(), machine, common);
+  for (const auto& arm : depth_arms) profile.depths.push_back(arm->finish());
+  profile.gates = report::profile_gates(profile.depths, profile.ceiling_gbps, profile.cache_bytes);
   return profile;
 }
 
@@ -351,7 +242,7 @@ std::string Profile::text(bool colour) const {
 void Profile::add_to(report::Result& document) const {
   Json summary = Json::array();
   for (const DepthProfile& depth : depths) {
-    summary.push_back(depth_json(depth, peak_gbps));
+    summary.push_back(report::depth_json(depth, peak_gbps));
     for (size_t round = 0; round < depth.traced.size(); ++round) {
       Json ops = Json::object();
       for (size_t op = 0; op < depth.ops.size(); ++op) {
@@ -377,6 +268,7 @@ void Profile::add_to(report::Result& document) const {
   }
   document.summary["profile"] = {{"depths", summary},
                                  {"peak_gbps", peak_gbps > 0 ? Json(peak_gbps) : Json(nullptr)},
+                                 {"cache_bytes", cache_bytes},
                                  {"threads", threads},
                                  {"seed", seed},
                                  {"order", order}};

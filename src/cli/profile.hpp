@@ -14,6 +14,7 @@
 #include "fathom/fathom.hpp"
 #include "measure/machine.hpp"
 #include "measure/op_timer.hpp"
+#include "report/profile_figures.hpp"
 #include "report/result.hpp"
 
 namespace fathom::cli {
@@ -28,31 +29,7 @@ struct ProfileOptions {
   CacheFill fill = CacheFill::real;
 };
 
-// One depth. A round is a block of steps; it keeps the mean of its middle half by wall time, and
-// the profile that of the rounds: steps that the system interrupts are left out, and the figures of
-// the ops still add up, because they are means of the same steps.
-struct DepthProfile {
-  struct Round {
-    double wall_ns = 0;         // around a watched step
-    double outside_ns = 0;      // of it, outside every op
-    std::vector<double> op_ns;  // in the order of `ops`
-  };
-  struct Op {
-    std::string name;
-    double ns = 0;  // of a step
-    int64_t calls = 0;
-    int64_t bytes = 0;  // weights and cache that one step must read
-  };
-  int64_t depth = 0;
-  std::string kv_fill;  // "real" or "synthetic"
-  int steps_per_block = 0;
-  std::vector<double> untraced_ns;  // [round]
-  std::vector<Round> traced;        // [round]
-  std::vector<Op> ops;
-  double sum_ns = 0;  // of the ops
-  double wall_ns = 0;
-  double untraced_mean_ns = 0;
-};
+using report::DepthProfile;
 
 struct Profile {
   uint64_t seed = 0;
@@ -60,6 +37,7 @@ struct Profile {
   std::vector<DepthProfile> depths;
   std::vector<double> ceiling_gbps;  // [round]; empty where there is no ceiling to take
   double peak_gbps = 0;              // median; 0 = unknown
+  int64_t cache_bytes = 0;           // in front of the memory that the model lies in
   std::vector<std::vector<int>> order;
   std::vector<report::Gate> gates;
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The readers of /proc, /sys and control groups, and NVIDIA's management library opened at run
-// time.
+// The readers of /proc, /sys and control groups; what there is of GPUs comes from nvml.hpp.
 #include "measure/machine.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <linux/perf_event.h>
 #include <sys/syscall.h>
@@ -18,6 +16,7 @@
 
 #include "base/cpu_features.hpp"
 #include "base/thread_pool.hpp"
+#include "measure/nvml.hpp"
 #include "measure/read_bandwidth.hpp"
 
 namespace fathom::measure {
@@ -109,73 +108,12 @@ std::string counters_problem() {
   return fmt::format("this machine shows no hardware counters ({})", std::strerror(errno));
 }
 
-// The management library of the NVIDIA driver; its prototypes are declared here so that building
-// needs no header of it.
-class Nvml {
- public:
-  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    if (library_) ready_ = call<int (*)()>("nvmlInit_v2")() == 0;
-  }
-  ~Nvml() {
-    if (ready_) call<int (*)()>("nvmlShutdown")();
-    if (library_) dlclose(library_);
-  }
-  bool present() const { return library_ != nullptr; }
-  bool ready() const { return ready_; }
-
-  void read(Machine& m) {
-    char text[96] = {};
-    if (call<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion")(text, sizeof text) == 0) {
-      m.gpu_driver = text;
-    }
-    unsigned count = 0;
-    call<int (*)(unsigned*)>("nvmlDeviceGetCount_v2")(&count);
-    for (unsigned index = 0; index < count; ++index) {
-      void* device = nullptr;
-      if (call<int (*)(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2")(index, &device) != 0) {
-        continue;
-      }
-      Gpu gpu;
-      if (call<int (*)(void*, char*, unsigned)>("nvmlDeviceGetName")(device, text, sizeof text) ==
-          0) {
-        gpu.name = text;
-      }
-      struct {
-        unsigned long long total, free, used;
-      } memory{};
-      call<int (*)(void*, void*)>("nvmlDeviceGetMemoryInfo")(device, &memory);
-      gpu.total_bytes = static_cast<int64_t>(memory.total);
-      gpu.used_bytes = static_cast<int64_t>(memory.used);
-      constexpr int kSmClock = 1;
-      unsigned mhz = 0;
-      if (call<int (*)(void*, int, unsigned*)>("nvmlDeviceGetClockInfo")(device, kSmClock, &mhz) ==
-          0) {
-        gpu.sm_clock_mhz = static_cast<int>(mhz);
-      }
-      m.gpus.push_back(std::move(gpu));
-    }
-  }
-
- private:
-  // A missing symbol becomes a function that reports failure.
-  template <class Function>
-  Function call(const char* name) const {
-    if (void* symbol = dlsym(library_, name)) return reinterpret_cast<Function>(symbol);
-    return [](auto...) { return -1; };
-  }
-  void* library_;
-  bool ready_ = false;
-};
-
 void read_gpus(Machine& m) {
-  Nvml nvml;
-  if (!nvml.present()) {
-    m.gpu_problem = "no NVIDIA driver (libnvidia-ml.so.1 is not found)";
-  } else if (!nvml.ready()) {
-    m.gpu_problem = "the NVIDIA driver's library is here, but no driver answers";
-  } else {
-    nvml.read(m);
-    if (m.gpus.empty()) m.gpu_problem = "the NVIDIA driver lists no GPU";
+  const Nvml nvml;
+  m.gpu_problem = nvml.problem();
+  m.gpu_driver = nvml.driver_version();
+  for (const GpuState& gpu : nvml.read()) {
+    m.gpus.push_back({gpu.name, gpu.total_bytes, gpu.used_bytes, gpu.sm_clock_mhz.value_or(0)});
   }
 }
 

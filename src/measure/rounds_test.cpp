@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "measure/statistics.hpp"
 
 namespace fathom::measure {
 namespace {
@@ -61,6 +62,93 @@ TEST(Rounds, CancelStopsBetweenArms) {
     EXPECT_EQ(e.code(), ErrorCode::cancelled);
   }
   EXPECT_EQ(runs, 3);
+}
+
+TEST(Rounds, SamplesKeepTheirPlaceAndWhatTheMachineDid) {
+  int64_t stolen = 0;
+  int runs = 0;
+  RoundsOptions options{.n_rounds = 3, .seed = 5};
+  options.state = [&] {
+    SampleState state;
+    state.clock_mhz = runs == 4 ? 1500 : 2000;  // right after the fourth run it is low
+    state.throttle_bits = runs == 2 ? 0x4 : 0;
+    state.steal_ns = stolen;
+    return state;
+  };
+  const Rounds r = run_rounds({{"a",
+                                [&] {
+                                  if (++runs == 6) stolen += 1'000'000'000;
+                                  return 1.0;
+                                }},
+                               {"b", [&] { return ++runs, 2.0; }}},
+                              options);
+  ASSERT_EQ(r.samples.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    const Sample& s = r.samples[i];
+    EXPECT_EQ(s.round, static_cast<int>(i / 2));
+    EXPECT_EQ(s.place, static_cast<int>(i % 2));
+    EXPECT_EQ(s.arm, r.order[i / 2][i % 2]);
+    EXPECT_EQ(s.value, r.values[static_cast<size_t>(s.arm)][static_cast<size_t>(s.round)]);
+  }
+  EXPECT_EQ(r.samples[1].flags & kFlagThrottled, kFlagThrottled);
+  EXPECT_EQ(r.samples[3].flags & kFlagClockDrift, kFlagClockDrift);
+  EXPECT_EQ(r.samples[3].clock_mhz, 1500);
+  EXPECT_EQ(r.samples[0].flags, 0u);
+  EXPECT_EQ(flag_names(kFlagThrottled | kFlagStolen),
+            (std::vector<std::string>{"throttled", "stolen"}));
+}
+
+// Catalogue 2: what is odd stays a sample.
+TEST(Rounds, OutliersAreFlaggedAndKept) {
+  int run = 0;
+  const Rounds r = run_rounds({{"a", [&] { return ++run == 7 ? 500.0 : 100.0 + run % 3; }}},
+                              {.n_rounds = 12, .seed = 1});
+  ASSERT_EQ(r.values[0].size(), 12u);
+  EXPECT_EQ(r.values[0][6], 500);
+  for (const Sample& s : r.samples) {
+    EXPECT_EQ(s.flags & kFlagOutlier, s.value == 500 ? kFlagOutlier : 0u);
+  }
+}
+
+TEST(Rounds, ATwinRunsTheSameArm) {
+  int a = 0, b = 0;
+  RoundsOptions options{.n_rounds = 7, .seed = 2};
+  options.aa_arm = 1;
+  const Rounds r =
+      run_rounds({{"a", [&] { return 1.0 * ++a; }}, {"b", [&] { return 10.0 * ++b; }}}, options);
+  EXPECT_EQ(r.arms, (std::vector<std::string>{"a", "b", "b (A/A)"}));
+  EXPECT_EQ(r.aa_arm, 1u);
+  EXPECT_EQ(r.aa_twin, 2u);
+  EXPECT_EQ(a, 7);
+  EXPECT_EQ(b, 14);
+  int twin_first = 0;
+  for (size_t round = 0; round < 7; ++round) twin_first += r.values[2][round] < r.values[1][round];
+  EXPECT_GT(twin_first, 0) << "the twin takes its own place in the order";
+  EXPECT_LT(twin_first, 7);
+}
+
+TEST(Rounds, StopWhenTheIntervalIsNarrowOrTimeIsUp) {
+  Random random(3);
+  const auto noisy = [&](double spread) {
+    return
+        [&random, spread] { return 100 + spread * static_cast<double>(random.below(1000)) / 1000; };
+  };
+  const Arm ceiling{"ceiling", noisy(200), /*control=*/true};
+  RoundsOptions options{.n_rounds = 3, .seed = 1};
+  options.until = StopRule{.half_width = 0.01, .max_seconds = 100, .most_rounds = 500};
+  const Rounds narrow = run_rounds({{"quiet", noisy(1)}, ceiling}, options);
+  EXPECT_EQ(narrow.stop, StopReason::interval);
+  EXPECT_EQ(narrow.order.size(), 6u) << "fewer have no interval; the control stops nothing";
+  const Rounds wide = run_rounds({{"loud", noisy(30)}}, options);
+  EXPECT_EQ(wide.stop, StopReason::interval);
+  EXPECT_GT(wide.order.size(), 10u);
+  EXPECT_LE(relative_half_width(wide.values[0]), 0.01);
+  options.until->most_rounds = 8;
+  EXPECT_EQ(run_rounds({{"loud", noisy(300)}}, options).stop, StopReason::most_rounds);
+  options.until = StopRule{.half_width = 1e-9, .max_seconds = 0.0, .most_rounds = 500};
+  EXPECT_EQ(run_rounds({{"loud", noisy(30)}}, options).stop, StopReason::time_cap);
+  EXPECT_EQ(run_rounds({{"quiet", noisy(1)}}, {.n_rounds = 3, .seed = 1}).stop,
+            StopReason::fixed_rounds);
 }
 
 TEST(WarmUp, EndsWhenThreeInARowAgree) {

@@ -66,6 +66,91 @@ TEST(Statistics, TheilSenIgnoresAWildPoint) {
   EXPECT_DOUBLE_EQ(theil_sen_slope(x, Samples{1, 3, 5, 7, 1000}), 2.0);
 }
 
+TEST(Statistics, SlopeIntervalIsExactForSmallSamples) {
+  // Of 6! = 720 orders 1, 5, 14 have 0, 1, 2 inversions: P(K <= 1) = 6/720 < 0.025 <= 20/720, so
+  // the second slope from either end. Slopes of y = x with the last point raised by 10: ten of 1,
+  // and 3, 3.5, 4.333, 6, 11.
+  const Samples x{0, 1, 2, 3, 4, 5};
+  const Interval raised = theil_sen_interval(x, Samples{0, 1, 2, 3, 4, 15});
+  EXPECT_DOUBLE_EQ(raised.lo, 1);
+  EXPECT_DOUBLE_EQ(raised.hi, 6);
+  const Interval level = theil_sen_interval(x, Samples{3, 1, 2, 3, 2, 1});
+  EXPECT_LT(level.lo, 0);
+  EXPECT_GT(level.hi, 0);
+}
+
+TEST(Statistics, ShiftOfTwoSamplesAndItsExactInterval) {
+  // Of the 252 orders of 5 and 5 values 4 have U <= 2 (0.016) and 7 U <= 3 (0.028): the third
+  // difference from either end. Differences of 11..15 and 1..5: 6, 7 7, 8 8 8, ... 14.
+  const Samples x{1, 2, 3, 4, 5}, y{11, 12, 13, 14, 15};
+  EXPECT_DOUBLE_EQ(shift(x, y), 10);
+  EXPECT_DOUBLE_EQ(shift_interval(x, y).lo, 7);
+  EXPECT_DOUBLE_EQ(shift_interval(x, y).hi, 13);
+  EXPECT_DOUBLE_EQ(rank_sum_p(x, y), 2.0 / 252);
+  EXPECT_DOUBLE_EQ(rank_sum_p(x, Samples{2.5}), 1) << "in the middle";
+  EXPECT_GT(rank_sum_p(x, Samples{1, 2, 3, 4, 5}), 0.9) << "ties";
+}
+
+TEST(Statistics, ShiftIntervalMeetsTheNormalApproximation) {
+  Samples x, y;
+  for (int i = 0; i < 26; ++i) {
+    x.push_back(i);
+    y.push_back(i + 0.5);
+  }
+  const Interval normal = shift_interval(x, y);
+  x.pop_back();
+  y.pop_back();
+  const Interval exact = shift_interval(x, y);
+  EXPECT_NEAR(normal.lo, exact.lo, 1);
+  EXPECT_NEAR(normal.hi, exact.hi, 1);
+}
+
+TEST(Statistics, SignedRankProbabilities) {
+  EXPECT_DOUBLE_EQ(signed_rank_p(Samples{1, 2, 3, 4, 5, 6}), 2.0 / 64);
+  // Positive ranks 1 + 2 + 3 = 6 of 10; subsets of 1..4 with a sum of at most 4: 7 of 16.
+  EXPECT_DOUBLE_EQ(signed_rank_p(Samples{1, 2, 3, -4}), 14.0 / 16);
+  EXPECT_DOUBLE_EQ(signed_rank_p(Samples{0, 0}), 1);
+  EXPECT_NEAR(signed_rank_p(Samples{1, 1, 1, 1, 1, 1, -1}), 0.074, 0.01) << "ties: normal";
+}
+
+TEST(Statistics, HolmMultipliesByTheHypothesesThatAreLeft) {
+  EXPECT_EQ(holm(Samples{0.01, 0.04, 0.03}), (Samples{0.03, 0.06, 0.06}));
+  EXPECT_EQ(holm(Samples{0.6, 0.9}), (Samples{1, 1}));
+  EXPECT_TRUE(holm({}).empty());
+}
+
+TEST(Statistics, RatioOfMediansKeepsRoundsTogether) {
+  Samples a, b;
+  for (int i = 0; i < 12; ++i) {
+    a.push_back(100 + (i * 37) % 50);  // noise that both arms of a round see
+    b.push_back(1.25 * a.back());
+  }
+  const Interval percentile = bootstrap_ratio(a, b, 1);
+  EXPECT_NEAR(percentile.lo, 1.25, 1e-12);
+  EXPECT_NEAR(percentile.hi, 1.25, 1e-12);
+}
+
+// What 95 % means: the interval holds the true ratio in about 95 of 100 skewed experiments.
+TEST(Statistics, BcaIntervalOfTheRatioCovers) {
+  Random random(5);
+  const auto exponential = [&] {
+    return -std::log((static_cast<double>(random.below(1 << 30)) + 0.5) / (1 << 30));
+  };
+  int covered = 0;
+  constexpr int kExperiments = 200;
+  for (int experiment = 0; experiment < kExperiments; ++experiment) {
+    Samples a, b;
+    for (size_t round = 0; round < kBcaSamples + 5; ++round) {
+      a.push_back(10 + exponential());
+      b.push_back(1.1 * (10 + exponential()));
+    }
+    const Interval ci = bootstrap_ratio(a, b, static_cast<uint64_t>(experiment), 0.95, 400);
+    covered += ci.lo <= 1.1 && 1.1 <= ci.hi;
+    EXPECT_LT(ci.hi - ci.lo, 0.3);
+  }
+  EXPECT_GE(covered, kExperiments * 88 / 100);
+}
+
 TEST(Statistics, BootstrapRepeatsByItsSeedAndCoversTheMedian) {
   Samples x;
   for (int i = 0; i < 21; ++i) x.push_back(100 + (i * 8) % 21);

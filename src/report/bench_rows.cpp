@@ -26,7 +26,11 @@ struct Field {
   Json (*value)(const BenchRow&);
 };
 
+// What GB/s is, beside every one of them.
+constexpr const char* kRateSource = "declared bytes / time";
+
 Json number_or_null(double value) { return value > 0 ? Json(value) : Json(nullptr); }
+Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 // Nanoseconds as whole numbers, as llama-bench has them.
 Json whole(double value) { return static_cast<int64_t>(value + 0.5); }
@@ -97,6 +101,27 @@ constexpr Field kFields[] = {
      [](const BenchRow& r) -> Json {
        return median(r.samples_ts()) / static_cast<double>(r.n_seqs);
      }},
+    {"gbps_source", "TEXT", [](const BenchRow&) -> Json { return kRateSource; }},
+    {"median_lo_ns", "INTEGER", [](const BenchRow& r) { return whole(r.median_lo_ns); }},
+    {"median_hi_ns", "INTEGER", [](const BenchRow& r) { return whole(r.median_hi_ns); }},
+    {"gflops", "REAL", [](const BenchRow& r) { return number_or_null(r.gflops); }},
+    {"memory", "TEXT", [](const BenchRow& r) { return text_or_null(r.memory); }},
+    {"gap_pct", "REAL",
+     [](const BenchRow& r) { return r.gap_share ? Json(100 * *r.gap_share) : Json(nullptr); }},
+    {"gap_why", "TEXT", [](const BenchRow& r) { return text_or_null(r.gap_why); }},
+    {"clock_mhz", "REAL",
+     [](const BenchRow& r) { return r.clock_mhz ? Json(*r.clock_mhz) : Json(nullptr); }},
+    {"recaptures", "INTEGER", [](const BenchRow& r) -> Json { return r.recaptures; }},
+    {"steady", "TEXT", [](const BenchRow& r) { return text_or_null(r.steady); }},
+    {"steady_ns", "INTEGER",
+     [](const BenchRow& r) { return r.steady_ns > 0 ? whole(r.steady_ns) : Json(nullptr); }},
+    {"n_flagged", "INTEGER", [](const BenchRow& r) -> Json { return r.n_flagged; }},
+    {"watermark", "TEXT", [](const BenchRow& r) { return text_or_null(r.watermark); }},
+    {"expected_hash", "TEXT", [](const BenchRow& r) { return text_or_null(r.expected_hash); }},
+    {"configuration", "INTEGER", [](const BenchRow& r) -> Json { return r.configuration; }},
+    {"test_bytes", "INTEGER", [](const BenchRow& r) -> Json { return r.test_bytes; }},
+    {"step_bytes", "INTEGER", [](const BenchRow& r) -> Json { return r.step_bytes; }},
+    {"test_flops", "REAL", [](const BenchRow& r) -> Json { return r.test_flops; }},
 };
 
 // A value as csv and sql print it: no quotes around text, booleans as 0 and 1, null as nothing.
@@ -113,15 +138,6 @@ std::string doubled(std::string text, char quote) {
     text.insert(at, 1, quote);
   }
   return text;
-}
-
-Json row_json(const BenchRow& row) {
-  Json out = Json::object();
-  for (const Field& field : kFields) out[field.name] = field.value(row);
-  out["samples_ns"] = Json::array();
-  for (double ns : row.samples_ns) out["samples_ns"].push_back(whole(ns));
-  out["samples_ts"] = row.samples_ts();
-  return out;
 }
 
 std::string as_csv(const std::vector<BenchRow>& rows) {
@@ -141,13 +157,13 @@ std::string as_csv(const std::vector<BenchRow>& rows) {
 
 std::string as_json(const std::vector<BenchRow>& rows) {
   Json array = Json::array();
-  for (const BenchRow& row : rows) array.push_back(row_json(row));
+  for (const BenchRow& row : rows) array.push_back(bench_row_json(row));
   return dump_json(array, 2) + "\n";
 }
 
 std::string as_jsonl(const std::vector<BenchRow>& rows) {
   std::string out;
-  for (const BenchRow& row : rows) out += dump_json(row_json(row)) + "\n";
+  for (const BenchRow& row : rows) out += dump_json(bench_row_json(row)) + "\n";
   return out;
 }
 
@@ -184,7 +200,7 @@ std::string as_markdown(const std::vector<BenchRow>& rows) {
                                  {"median t/s"},
                                  {"p5"},
                                  {"p95"},
-                                 {"GB/s"},
+                                 {"GB/s*"},
                                  {"% of peak"},
                                  {"logits hash", Align::left}});
   Table table(columns);
@@ -203,7 +219,12 @@ std::string as_markdown(const std::vector<BenchRow>& rows) {
                   row.logits_hash.empty() ? "differs" : row.logits_hash});
     table.add(std::move(cells));
   }
-  return table.markdown();
+  std::string text = table.markdown() + "\n* declared bytes ÷ time\n";
+  for (const BenchRow& row : rows) {
+    if (row.watermark.empty()) continue;
+    return text + fmt::format("\n**NOT TO BE QUOTED: {}**\n", row.watermark);
+  }
+  return text;
 }
 
 struct FormatName {
@@ -218,6 +239,55 @@ constexpr FormatName kFormats[] = {{"md", BenchFormat::markdown, as_markdown},
                                    {"sql", BenchFormat::sql, as_sql}};
 
 }  // namespace
+
+Json bench_row_json(const BenchRow& row) {
+  Json out = Json::object();
+  for (const Field& field : kFields) out[field.name] = field.value(row);
+  out["samples_ns"] = Json::array();
+  for (double ns : row.samples_ns) out["samples_ns"].push_back(whole(ns));
+  out["samples_ts"] = row.samples_ts();
+  return out;
+}
+
+BenchRow bench_row_inputs(const Fields& row) {
+  BenchRow out;
+  out.build_commit = row.text_at("build_commit");
+  out.cpu_info = row.text_at("cpu_info");
+  out.gpu_info = row.text_at("gpu_info");
+  out.backends = row.text_at("backends");
+  out.model_filename = row.text_at("model_filename");
+  out.model_type = row.text_at("model_type");
+  out.model_size = row.whole_at("model_size", 0);
+  out.model_n_params = row.whole_at("model_n_params", 0);
+  out.n_batch = static_cast<int>(row.whole_at("n_batch", 0));
+  out.n_ubatch = static_cast<int>(row.whole_at("n_ubatch", 0));
+  out.n_threads = static_cast<int>(row.whole_at("n_threads", 0));
+  out.type_k = row.text_at("type_k", "f16");
+  out.type_v = row.text_at("type_v", "f16");
+  out.n_gpu_layers = static_cast<int>(row.whole_at("n_gpu_layers", 0));
+  out.n_prompt = row.at("n_prompt").whole(0);
+  out.n_gen = row.at("n_gen").whole(0);
+  out.n_depth = row.whole_at("n_depth", 0);
+  out.n_seqs = row.whole_at("n_seqs", 1);
+  if (out.n_seqs < 1) row.at("n_seqs").whole(1);
+  out.test_time = row.text_at("test_time");
+  out.isa = row.text_at("isa");
+  out.kv_fill = row.text_at("kv_fill", "real");
+  out.cpu_mhz = row.number_at("cpu_mhz").value_or(0);
+  if (row.has("seed")) out.seed = row.at("seed").unsigned_whole();
+  out.configuration = static_cast<size_t>(std::max<int64_t>(0, row.whole_at("configuration", 0)));
+  out.test_bytes = row.whole_at("test_bytes", 0);
+  out.step_bytes = row.whole_at("step_bytes", 0);
+  out.test_flops = row.number_at("test_flops").value_or(0);
+  if (const auto gap = row.number_at("gap_pct")) out.gap_share = *gap / 100;
+  out.gap_why = row.text_at("gap_why");
+  out.watermark = row.text_at("watermark");
+  out.expected_hash = row.text_at("expected_hash");
+  out.graph_captures = row.whole_at("graph_captures", 0);
+  out.graph_replays = row.whole_at("graph_replays", 0);
+  out.kernel_launches = row.whole_at("kernel_launches", 0);
+  return out;
+}
 
 std::string BenchRow::test_name() const {
   std::string name;

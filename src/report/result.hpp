@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "measure/comparison.hpp"
 #include "measure/machine.hpp"
+#include "measure/machine_state.hpp"
+#include "measure/rounds.hpp"
 
 namespace fathom::report {
 
@@ -18,7 +21,7 @@ inline constexpr const char* kResultSchema = "fathom-result/1";
 // The ids that scripts may rely on.
 inline constexpr const char* kGateIds[] = {"additivity", "aa_noise",    "clock_drift", "overhead",
                                            "gpu_idle",   "output_hash", "verbatim",    "plan",
-                                           "anchor",     "ceiling"};
+                                           "anchor",     "ceiling",     "steady"};
 
 struct Gate {
   std::string id;
@@ -39,7 +42,14 @@ struct Result {
   Json to_json() const;
 };
 
+Json gate_json(const Gate& gate);
+// Gate `aa_noise` of what an arm and its twin differ by.
+Gate noise_gate(const std::string& arm, const measure::NoiseFloor& noise);
 Json machine_json(const measure::Machine& machine);
+// Goes under machine.state, as `before` and `after`.
+Json state_json(const measure::MachineState& state);
+// A sample of run_rounds; `unit` names its value ("ns", "gbps").
+Json sample_json(const std::string& arm, const measure::Sample& sample, const char* unit);
 
 // "gate ceiling failed: ..." for each gate that did not pass.
 std::vector<std::string> failed_gates(const std::vector<Gate>& gates);

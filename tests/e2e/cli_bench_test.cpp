@@ -166,6 +166,10 @@ TEST_F(Cli, BenchDocumentHasSamplesOrderAndGates) {
   size_t tests = 0, ceilings = 0;
   for (const Json& sample : json["samples"]) {
     (sample["arm"] == "ceiling" ? ceilings : tests) += 1;
+    EXPECT_GT(sample["clock_mhz"].get<double>(), 300);
+    const size_t round = sample["round"].get<size_t>(), place = sample["place"].get<size_t>();
+    const int arm = json["summary"]["orders"][0][round][place].get<int>();
+    EXPECT_EQ(sample["arm"], std::vector<std::string>({"pp8", "tg4", "ceiling"})[arm]);
   }
   EXPECT_EQ(tests, 6u);
   EXPECT_EQ(ceilings, 3u);
@@ -175,7 +179,146 @@ TEST_F(Cli, BenchDocumentHasSamplesOrderAndGates) {
     ids.push_back(gate["id"].get<std::string>());
     EXPECT_TRUE(ids.back() != "output_hash" || gate["pass"].get<bool>());
   }
-  EXPECT_THAT(ids, testing::UnorderedElementsAre("output_hash", "output_hash", "ceiling"));
+  // Of each test: bytes and arithmetic against what this machine can, its logits, whether it
+  // settled.
+  EXPECT_THAT(
+      ids, testing::UnorderedElementsAre("ceiling", "ceiling", "ceiling", "ceiling", "output_hash",
+                                         "output_hash", "steady", "steady", "clock_drift"));
+  for (const char* when : {"before", "after"}) {
+    EXPECT_TRUE(json["machine"]["state"][when]["cpu"]["load"].is_number()) << when;
+  }
+  EXPECT_EQ(json["summary"]["configurations"][0]["stop"], "fixed n");
+  EXPECT_TRUE(json["summary"]["watermark"].is_null());
+  const Json& tg = json["summary"]["rows"][1];
+  EXPECT_GT(tg["gap_pct"].get<double>(), 0);
+  EXPECT_LT(tg["gap_pct"].get<double>(), 100);
+  EXPECT_TRUE(json["summary"]["rows"][0]["gap_pct"].is_null());
+  EXPECT_EQ(tg["gbps_source"], "declared bytes / time");
+  EXPECT_EQ(tg["memory"], "warm") << "the tiny model lies in the cache";
+  EXPECT_EQ(tg["recaptures"], 0);
+}
+
+TEST_F(Cli, BenchHasATwinAndStopsByItsRule) {
+  const Json six = document(
+      fathom({"bench", model(), "-p", "0", "-n", "4,8", "-r", "6", "--json", "--no-warmup"}));
+  size_t twins = 0;
+  for (const Json& sample : six["samples"]) twins += sample.contains("twin_of");
+  EXPECT_EQ(twins, 6u);
+  ASSERT_EQ(six["summary"]["noise"].size(), 1u);
+  EXPECT_GE(six["summary"]["noise"][0]["floor"].get<double>(), 0);
+  const Json none =
+      document(fathom({"bench", model(), "-p", "0", "-n", "4", "-r", "6", "--json", "--no-aa"}));
+  EXPECT_TRUE(none["summary"]["noise"].empty());
+  const Json capped = document(fathom({"bench", model(), "-p", "0", "-n", "4", "-r", "1", "--json",
+                                       "--stop-within", "0.01", "--time-cap", "1"}));
+  const Json& configuration = capped["summary"]["configurations"][0];
+  EXPECT_EQ(configuration["stop"], "time cap");
+  EXPECT_THAT(configuration["stop_rule"].get<std::string>(), HasSubstr("0.01 %, or 1 s"));
+  EXPECT_GE(capped["summary"]["orders"][0].size(), 6u);
+}
+
+TEST_F(Cli, BenchReachesGreatDepths) {
+  const Finished run = fathom({"bench", model(), "-p", "0", "-n", "2", "-d", "0,4096,131072", "-r",
+                               "1", "--no-warmup", "--fill", "synthetic", "-o", "json"});
+  const Json rows = parse_json(run.out, "rows");
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[2]["n_depth"], 131072);
+  EXPECT_GT(rows[2]["test_bytes"].get<int64_t>(), 20 * rows[1]["test_bytes"].get<int64_t>());
+}
+
+TEST_F(Cli, BenchChecksItsOutputAgainstAFile) {
+  const std::string logits = folder_ / "logits.json", rows = folder_ / "rows.json";
+  const std::vector<std::string> bench{"bench", model(), "-p", "6",           "-n", "4",   "-d",
+                                       "20",    "-r",    "1",  "--no-warmup", "-o", "json"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> command = bench;
+    command.insert(command.end(), more.begin(), more.end());
+    return fathom(command);
+  };
+  const Finished reference = with({"--save-logits", logits, "--backend", "reference"});
+  ASSERT_EQ(reference.status, 0) << reference.err;
+  EXPECT_EQ(with({"--check-output", logits}).status, 0) << "the CPU against the reference";
+  std::ofstream(rows) << with({}).out;
+  const Finished same = with({"--check-output", rows, "-t", "1"});
+  EXPECT_EQ(same.status, 0) << same.err;
+  const Finished other = with({"--check-output", rows, "--seed", "2"});
+  expect_one_line_error(other, 2, "make it with the same flags");
+  std::string text = with({}).out;
+  const size_t at = text.find("\"logits_hash\": \"") + 16;
+  text[at] = text[at] == '0' ? '1' : '0';
+  std::ofstream(rows) << text;
+  const Finished changed = with({"--check-output", rows});
+  EXPECT_EQ(changed.status, 4);
+  EXPECT_THAT(changed.err, HasSubstr("the file to check against has"));
+  std::ofstream(rows) << "{\"schema\": \"fathom-logits/1\", \"rows\": [{\"key\": 5}]}";
+  expect_one_line_error(with({"--check-output", rows}), 1, "expected text");
+}
+
+// A driver that says what the lines tell it to, and the guarded device in the place of its GPU.
+RunOptions with_driver(const std::filesystem::path& folder, const std::string& lines) {
+  const std::string fixture = folder / "nvml.txt";
+  std::ofstream(fixture) << "name guarded device\nuuid GPU-1\ntotal 100000000000\nused 1000000\n"
+                            "sm_clock 1500\nmax_sm_clock 1500\nutilisation 0\nthrottle 1\n"
+                         << lines;
+  RunOptions options;
+  options.environment = {"FAKE_NVML=" + fixture,
+                         std::string("LD_LIBRARY_PATH=") + FATHOM_TEST_BACKENDS + "/gpu"};
+  return options;
+}
+
+TEST_F(Cli, BenchRefusesABusyGpu) {
+  const auto bench = [&](const std::string& driver, std::vector<std::string> more) {
+    std::vector<std::string> command{"bench",
+                                     model(),
+                                     "-p",
+                                     "0",
+                                     "-n",
+                                     "4",
+                                     "-r",
+                                     "1",
+                                     "--backend",
+                                     "cuda",
+                                     "--backend-dir",
+                                     std::string(FATHOM_TEST_BACKENDS) + "/gpu"};
+    command.insert(command.end(), more.begin(), more.end());
+    return fathom(command, with_driver(folder_, driver));
+  };
+  expect_one_line_error(bench("process 4242 3000000000\n", {}), 3,
+                        "1 other process runs on it: pid 4242 (3000 MB) (--allow-busy");
+  expect_one_line_error(bench("utilisation 40\n", {}), 3, "it is 40 % busy");
+  expect_one_line_error(bench("without nvmlDeviceGetComputeRunningProcesses_v3\n", {}), 3,
+                        "cannot prove it idle");
+  expect_one_line_error(bench("used 50000000000\n", {"--profile", "--depths", "4"}), 3,
+                        "though no process is listed");
+
+  const Finished marked = bench("process 4242 3000000000\n", {"--allow-busy", "--json"});
+  const Json json = document(marked);
+  EXPECT_EQ(marked.status, 4);
+  EXPECT_THAT(json["summary"]["watermark"].get<std::string>(), HasSubstr("pid 4242"));
+  EXPECT_EQ(json["summary"]["rows"][0]["watermark"], json["summary"]["watermark"]);
+  EXPECT_EQ(json["gates"][0]["id"], "gpu_idle");
+  EXPECT_FALSE(json["gates"][0]["pass"].get<bool>());
+  EXPECT_EQ(json["samples"][0]["arm"], "canary");
+  EXPECT_EQ(json["samples"][0]["values"].size(), 200u);
+  EXPECT_EQ(json["samples"][1]["clock_mhz"], 1500) << "of the GPU";
+  EXPECT_EQ(json["machine"]["state"]["before"]["gpus"][0]["processes"][0]["pid"], 4242);
+  EXPECT_TRUE(json["summary"]["rows"][0]["gap_pct"].is_null());
+  const Finished text = bench("process 4242 3000000000\n", {"--allow-busy"});
+  EXPECT_THAT(text.out, HasSubstr("NOT TO BE QUOTED"));
+  EXPECT_THAT(text.err, HasSubstr("measured on a GPU that is not idle"));
+}
+
+// Catalogue 17: throttling that comes and goes is in the samples' flags.
+TEST_F(Cli, BenchFlagsAThrottledGpu) {
+  const Finished run = fathom(
+      {"bench", model(), "-p", "0", "-n", "4", "-r", "10", "--no-warmup", "--backend", "cuda",
+       "--backend-dir", std::string(FATHOM_TEST_BACKENDS) + "/gpu", "--allow-busy", "--json"},
+      with_driver(folder_, "throttle 4\n"));
+  const Json json = document(run);
+  EXPECT_EQ(run.status, 4);
+  EXPECT_EQ(json["summary"]["rows"][0]["n_flagged"], 10);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("gate steady failed"), HasSubstr("10 of 10 samples flagged"),
+                             HasSubstr("power cap")));
 }
 
 TEST_F(Cli, ProfileAddsUpAndHasBothDepths) {

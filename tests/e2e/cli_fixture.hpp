@@ -42,11 +42,24 @@ class Cli : public testing::Test {
     return run_program(arguments, options);
   }
 
+  static RunOptions input(std::string text) {
+    RunOptions options;
+    options.in = std::move(text);
+    return options;
+  }
+
   static void expect_one_line_error(const Finished& run, int status, const std::string& part) {
     EXPECT_EQ(run.status, status) << run.err;
     EXPECT_THAT(run.out, testing::IsEmpty());
     EXPECT_THAT(run.err, testing::AllOf(testing::StartsWith("fathom"), testing::HasSubstr(part)));
     EXPECT_EQ(line_count(run.err), 1u) << run.err;
+  }
+
+  // `report` ends as the files that it read say, not its own document.
+  static Json document_of_report(const Finished& run) {
+    const Json json = parse_json(run.out, "stdout");
+    EXPECT_THAT(result_problems(json), testing::IsEmpty());
+    return json;
   }
 
   static Json document(const Finished& run) {
