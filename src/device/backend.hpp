@@ -14,8 +14,11 @@ namespace fathom {
 class ThreadPool;
 struct CpuKernels;
 struct OpTable;
+class TraceSource;
+class CounterSource;
+class StallSource;
 
-inline constexpr uint32_t kBackendAbi = 3;
+inline constexpr uint32_t kBackendAbi = 4;
 
 struct Backend {
   uint32_t abi;
@@ -36,6 +39,12 @@ struct Backend {
   // Decode steps may be captured and replayed as graphs: the ops neither allocate nor synchronise,
   // read the host's StepState while they are submitted only, and bear rows with pos = -1.
   bool has_graphs = false;
+  // What can watch the device; null where nothing can. To be called before the device is touched,
+  // one of them in a process: what it does to the process stays, so that no time is a headline's
+  // afterwards. They throw Error{unavailable} that says in a sentence what is in the way.
+  TraceSource& (*trace_source)() = nullptr;
+  CounterSource& (*counter_source)() = nullptr;
+  StallSource& (*stall_source)() = nullptr;
 };
 
 }  // namespace fathom
