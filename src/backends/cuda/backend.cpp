@@ -5,6 +5,7 @@
 #include "backends/cuda/device_api.hpp"
 #include "backends/cuda/hidden_form.hpp"
 #include "backends/cuda/pack.hpp"
+#include "backends/cuda/watch.hpp"
 #include "base/build_info.hpp"
 #include "kernels/op_table.hpp"
 
@@ -42,6 +43,9 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
                                    .device = &cuda::device_api(),
                                    .plan_matrix = cuda::plan_matrix,
                                    .pack_matrix = cuda::pack_matrix,
-                                   .has_graphs = true};
+                                   .has_graphs = true,
+                                   .trace_source = cuda::trace_source,
+                                   .counter_source = cuda::counter_source,
+                                   .stall_source = cuda::stall_source};
   return &kBackend;
 }
