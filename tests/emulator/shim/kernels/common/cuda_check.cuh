@@ -64,4 +64,10 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_byte
                    });
 }
 
+template <class... Params, class... Args>
+void launch_in_order(void (*kernel)(Params...), dim3 grid, dim3 block, void* stream,
+                     Args&&... args) {
+  launch(kernel, grid, block, 0, stream, std::forward<Args>(args)...);
+}
+
 }  // namespace fathom::cuda
