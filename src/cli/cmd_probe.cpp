@@ -58,7 +58,7 @@ struct Command {
   const Context& context;
   const Backend& backend;
   ProbeSet set;
-  measure::ProbeInput input;
+  std::vector<measure::ProbeInput> formats;  // of weights and cache, each with all sizes
   std::vector<ProbeMemory> memories;
   std::vector<ProbeSize> timed;    // in the order given
   std::vector<ProbeSize> classed;  // those and their neighbours
@@ -66,7 +66,7 @@ struct Command {
 };
 
 struct SizeResult {
-  ProbeSize size;
+  measure::ProbeInput input;
   std::vector<BitVerdict> verdicts;  // of each variant, worst over the size's neighbours too
   std::optional<ProbeTimes> times;
 };
@@ -80,17 +80,27 @@ KvFormat cache_format(const std::string& name) {
   fail(ErrorCode::usage, "--cache: found '{}', expected f16, bf16, f32, q8_0 or fp8-e4m3", name);
 }
 
-measure::ProbeInput input_of(const ProbeFlags& flags) {
+measure::ProbeInput input_of(const ProbeFlags& flags, const std::string& type_name,
+                             const std::string& cache) {
   const convert::ModelShape& shape = convert::find_model_shape(flags.shape);
-  const std::optional<DType> type = dtype_from_name(flags.type);
-  if (!type) fail(ErrorCode::usage, "--type: no tensor type '{}'", flags.type);
+  const std::optional<DType> type = dtype_from_name(type_name);
+  if (!type) fail(ErrorCode::usage, "--type: no tensor type '{}'", type_name);
   measure::ProbeInput in;
   in.shape = {shape.name,    shape.d_model,    shape.d_ff,    shape.vocab_size,
               shape.n_heads, shape.n_kv_heads, shape.head_dim};
   in.type = *type;
-  in.cache = cache_format(flags.cache);
+  in.cache = cache_format(cache);
   in.page_tokens = flags.page_tokens;
   return in;
+}
+
+std::vector<measure::ProbeInput> formats_of(const ProbeFlags& flags) {
+  std::vector<measure::ProbeInput> out;
+  for (const std::string& type : split(flags.type, ',')) {
+    for (const std::string& cache : split(flags.cache, ','))
+      out.push_back(input_of(flags, type, cache));
+  }
+  return out;
 }
 
 std::vector<ProbeMemory> memories_of(const std::string& text) {
@@ -128,7 +138,7 @@ Command command_of(const ProbeFlags& flags, const Context& context) {
             .backend = backend,
             .set = flags.sweep.empty() ? named_variants(backend, op, flags.variants, context.flags)
                                        : swept_variants(backend, op, flags.sweep, context.flags),
-            .input = input_of(flags),
+            .formats = formats_of(flags),
             .memories = memories_of(flags.memory),
             .timed = {},
             .classed = {}};
@@ -186,16 +196,25 @@ class Prober {
     }
   }
 
+  static measure::ProbeInput with_size(measure::ProbeInput input, const ProbeSize& size) {
+    input.size = size;
+    return input;
+  }
+
   std::vector<SizeResult> run() {
     std::vector<SizeResult> out;
-    for (const ProbeSize& size : c_.timed)
-      out.push_back({size, std::vector<BitVerdict>(c_.set.variants.size()), {}});
-    for (const ProbeSize& size : c_.classed) classify(size, out);
+    for (const measure::ProbeInput& format : c_.formats) {
+      const size_t first = out.size();
+      for (const ProbeSize& size : c_.timed) {
+        out.push_back({with_size(format, size), {}, {}});
+        out.back().verdicts.resize(c_.set.variants.size());
+      }
+      for (const ProbeSize& size : c_.classed)
+        classify(with_size(format, size), std::span(out).subspan(first));
+    }
     if (c_.flags.no_times) return out;
     Ceilings ceilings(c_.backend, device_.pool.size(), cache_bytes_);
     for (SizeResult& result : out) {
-      measure::ProbeInput input = c_.input;
-      input.size = result.size;
       measure::ProbeOptions options;
       options.n_rounds = c_.flags.n_rounds;
       options.seed = c_.flags.seed;
@@ -204,8 +223,8 @@ class Prober {
       options.budget_bytes = budget();
       options.cancel = &interrupted();
       options.progress = [this](double part) { step(part); };
-      result.times = measure::probe_times(op_name(c_.flags.op), input, c_.set.variants, device_,
-                                          ceilings.functions(), options);
+      result.times = measure::probe_times(op_name(c_.flags.op), result.input, c_.set.variants,
+                                          device_, ceilings.functions(), options);
       ++done_;
     }
     return out;
@@ -223,15 +242,15 @@ class Prober {
     bar_.update((done_ + part) / total);
   }
   // Counts for the timed size that it is, or is a neighbour of.
-  void classify(const ProbeSize& size, std::vector<SizeResult>& results) {
+  void classify(const measure::ProbeInput& input, std::span<SizeResult> results) {
     if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
-    measure::ProbeInput input = c_.input;
-    input.size = size;
+    const ProbeSize& size = input.size;
     const std::vector<BitEvidence> evidence =
         measure::probe_bits(op_name(c_.flags.op), input, c_.set.variants, device_);
     if (map_) map_->add(size, evidence);
     for (SizeResult& result : results) {
-      if (result.size.batch != size.batch || std::abs(result.size.depth - size.depth) > 1) continue;
+      const ProbeSize& of = result.input.size;
+      if (of.batch != size.batch || std::abs(of.depth - size.depth) > 1) continue;
       for (size_t i = 0; i < evidence.size(); ++i) {
         const BitVerdict verdict = measure::classify(evidence[i], evidence.front());
         BitVerdict& sum = result.verdicts[i];
@@ -352,8 +371,10 @@ std::string size_table(const Command& c, const SizeResult& r) {
 }
 
 std::string size_text(const Command& c, const SizeResult& r) {
-  std::string out = fmt::format("{} of {}, batch {}, {} tokens", op_name(c.flags.op),
-                                c.input.shape.name, r.size.batch, r.size.depth);
+  std::string out =
+      fmt::format("{} of {}, {} weights, {} cache, batch {}, {} tokens", op_name(c.flags.op),
+                  r.input.shape.name, dtype_info(r.input.type).name, kv_format_name(r.input.cache),
+                  r.input.size.batch, r.input.size.depth);
   if (!r.times) return out + "\n" + size_table(c, r);
   const measure::ProbeRotation& rotation = r.times->rotation;
   out += fmt::format(
@@ -386,7 +407,9 @@ int changed_variant(const Command& c, const measure::FreedomRow& row) {
 const SizeResult* deepest(const std::vector<SizeResult>& results, int batch) {
   const SizeResult* out = nullptr;
   for (const SizeResult& r : results) {
-    if (r.size.batch == batch && r.times && (!out || r.size.depth > out->size.depth)) out = &r;
+    if (r.input.size.batch == batch && r.times &&
+        (!out || r.input.size.depth > out->input.size.depth))
+      out = &r;
   }
   return out;
 }
@@ -451,9 +474,11 @@ std::string map_text(const Command& c, const measure::FreedomMap& map,
   std::string out = fmt::format(
       "freedom map of {}: {} variants from {}, the worst class over {} sizes and all settings of "
       "the other knobs\n",
-      op_name(c.flags.op), c.set.variants.size(), c.set.variants.front().name, c.classed.size());
+      op_name(c.flags.op), c.set.variants.size(), c.set.variants.front().name,
+      c.formats.size() * c.classed.size());
   if (timed) {
-    out += fmt::format("times: batch {}, {} tokens, over the base's\n", batch, timed->size.depth);
+    out += fmt::format("times: batch {}, {} tokens, over the base's\n", batch,
+                       timed->input.size.depth);
   }
   return out + table.text(stdout_colour());
 }
@@ -519,7 +544,11 @@ Json variant_json(const Command& c, const SizeResult& r, size_t i) {
 }
 
 Json size_json(const Command& c, const SizeResult& r) {
-  Json out{{"batch", r.size.batch}, {"depth", r.size.depth}, {"variants", Json::array()}};
+  Json out{{"batch", r.input.size.batch},
+           {"depth", r.input.size.depth},
+           {"type", dtype_info(r.input.type).name},
+           {"cache", kv_format_name(r.input.cache)},
+           {"variants", Json::array()}};
   for (size_t i = 0; i < c.set.variants.size(); ++i)
     out["variants"].push_back(variant_json(c, r, i));
   if (!r.times) return out;
@@ -557,8 +586,8 @@ Json map_json(const Command& c, const measure::FreedomMap& map,
     for (const SizeResult& r : results) {
       if (!r.times || variant < 0) continue;
       for (const ProbeMemory memory : c.memories) {
-        json["times"].push_back({{"batch", r.size.batch},
-                                 {"depth", r.size.depth},
+        json["times"].push_back({{"batch", r.input.size.batch},
+                                 {"depth", r.input.size.depth},
                                  {"memory", measure::probe_memory_name(memory)},
                                  {"ratio", ratio_json(ratio_of(r.times->us(variant, memory),
                                                                r.times->us(0, memory)))}});
@@ -579,8 +608,10 @@ Json samples_json(const std::vector<SizeResult>& results) {
       for (size_t round = 0; round < rounds.values[arm].size(); ++round) {
         const double value = rounds.values[arm][round];
         Json sample{{"arm", rounds.arms[arm]},
-                    {"depth", r.size.depth},
-                    {"batch", r.size.batch},
+                    {"depth", r.input.size.depth},
+                    {"batch", r.input.size.batch},
+                    {"type", dtype_info(r.input.type).name},
+                    {"cache", kv_format_name(r.input.cache)},
                     {"round", round}};
         // The difference of two noisy times may be below zero: kept, under a name of its own.
         if (is_ceiling) {
@@ -614,7 +645,7 @@ std::vector<report::Gate> gates_of(const Command& c, const std::vector<SizeResul
       ceiling.value = *f->share;
       ceiling.why = fmt::format(
           "batch {}, {} tokens, {}: cold, the declared bytes come at {:.3f} of the read ceiling",
-          r.size.batch, r.size.depth, c.set.variants[i].name, *f->share);
+          r.input.size.batch, r.input.size.depth, c.set.variants[i].name, *f->share);
     }
   }
   ceiling.pass = !ceiling.value || *ceiling.value <= kCeilingRatio;
@@ -657,10 +688,8 @@ int cmd_probe(const ProbeFlags& flags, const Context& context) {
     document.summary = {{"op", op_name(flags.op)},
                         {"backend", c.backend.name},
                         {"device", c.backend.device->info().name},
-                        {"shape", c.input.shape.name},
-                        {"type", dtype_info(c.input.type).name},
-                        {"cache", kv_format_name(c.input.cache)},
-                        {"page_tokens", c.input.page_tokens},
+                        {"shape", c.formats.front().shape.name},
+                        {"page_tokens", flags.page_tokens},
                         {"seed", flags.seed},
                         {"n_rounds", flags.n_rounds},
                         {"draws", measure::kProbeDraws},
@@ -686,10 +715,11 @@ RunCommand add_probe(CLI::App& app, Context& context) {
   app.add_option("--shape", flags->shape, "The model whose step it is; fathom synth --list")
       ->capture_default_str()
       ->type_name("NAME");
-  app.add_option("--type", flags->type, "Tensor type of weights")
+  app.add_option("--type", flags->type, "Tensor types of weights, a list")
       ->capture_default_str()
       ->type_name("TYPE");
-  app.add_option("--cache", flags->cache, "Type of the cache: f16, bf16, f32, q8_0 or fp8-e4m3")
+  app.add_option("--cache", flags->cache,
+                 "Types of the cache, a list: f16, bf16, f32, q8_0 or fp8-e4m3")
       ->capture_default_str()
       ->type_name("TYPE");
   app.add_option("--page-tokens", flags->page_tokens,

@@ -34,7 +34,8 @@ class ProbeAttn : public ProbeOp {
     return ops.workspace_bytes.attn ? ops.workspace_bytes.attn(static_of(0)) : 0;
   }
   void make_sets(int n) override {
-    k_ = v_ = {};
+    k_ = {};
+    v_ = {};
     k_ = {device_, problem_.k, n};
     v_ = {device_, problem_.v, n};
   }

@@ -3,6 +3,7 @@
 // tails. The bound on their error is one that a wrong kernel does not meet; how near they must be
 // is for the ops' own tests, which know how activations are rounded.
 #include <cmath>
+#include <numeric>
 
 #include "measure/probe_buffers.hpp"
 
@@ -18,7 +19,13 @@ double error_bound(const PackedMatrix& w) {
   return is_float ? 0.02 : 0.06;
 }
 
-// What the four ops of one product family share; `Args` are the op's.
+std::vector<int32_t> page_of_each(int n_sequences) {
+  std::vector<int32_t> out(static_cast<size_t>(n_sequences));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+// What these ops share; `Args` are the op's.
 template <class Args>
 class ProbeProduct : public ProbeOp {
  public:
@@ -30,7 +37,7 @@ class ProbeProduct : public ProbeOp {
         initial_(adds ? draw_activations(in.size.batch * out_width, in.draw, 6)
                       : std::vector<float>()),
         in_width_(in_width),
-        step_(device, in.size, 0, 1, std::vector<int32_t>(static_cast<size_t>(in.size.batch)), {}),
+        step_(device, in.size, 0, 1, page_of_each(in.size.batch), {}),
         input_(device, values_),
         out_(device, in.size.batch, out_width, initial_) {}
 
@@ -242,13 +249,13 @@ class ProbeQkv : public ProbeProduct<NormQkvRopeAppendArgs> {
   WorkspaceEntry workspace_entry(const OpTable& ops) const override {
     return ops.workspace_bytes.norm_qkv_rope_append;
   }
-  // All pages of the table are page 0: one that holds all positions.
+  // A sequence's page holds all of its positions.
   static KvGeometry geometry(const ProbeInput& in) {
     const auto tokens = static_cast<int>((in.size.depth + 15) / 16 * 16);
     return {in.cache, in.shape.n_kv_heads, in.shape.head_dim, tokens};
   }
   static std::vector<std::byte> cache_bytes(const ProbeInput& in) {
-    return std::vector<std::byte>(static_cast<size_t>(geometry(in).page_bytes()));
+    return std::vector<std::byte>(static_cast<size_t>(in.size.batch * geometry(in).page_bytes()));
   }
   static std::vector<float> angles(const ProbeInput& in) {
     std::vector<float> out;

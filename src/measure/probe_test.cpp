@@ -167,15 +167,11 @@ TEST_F(Probe, TimesOfKnownCostComeOut) {
 }
 
 std::set<const std::byte*> seen_caches;
-int n_seen = 0;
 
 // Which operands the calls met.
 TEST_F(Probe, ColdCallsMeetEachSetOnceAndHotOnesOneSet) {
-  const ProbeVariant watching = with_attn("watching", [](ExecContext&, const AttnArgs& args) {
-    seen_caches.insert(args.s.kv.k);
-    ++n_seen;
-    spin_us(5);
-  });
+  const ProbeVariant watching = with_attn(
+      "watching", [](ExecContext&, const AttnArgs& args) { seen_caches.insert(args.s.kv.k); });
   ProbeOptions options;
   options.cache_bytes = 1 << 20;
   options.n_rounds = 1;

@@ -33,9 +33,10 @@ TEST_F(Cli, ProbeNamesItsOpsAndVariants) {
 TEST_F(Cli, ProbeSetsVariantsBesideEachOther) {
   const Finished run = fathom(probe(
       {"--variant", "production", "--variant", "isa=scalar,threads=1", "-d", "3,40", "-b", "1,2"}));
-  EXPECT_THAT(run.out, AllOf(HasSubstr("attn of tiny-kquant, batch 2, 40 tokens"),
-                             HasSubstr("isa=scalar,threads=1  B0"), HasSubstr("cold us"),
-                             HasSubstr("hot us"), HasSubstr("caches between two visits")));
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("attn of tiny-kquant, Q4_K weights, f16 cache, batch 2, 40 tokens"),
+                    HasSubstr("isa=scalar,threads=1  B0"), HasSubstr("cold us"),
+                    HasSubstr("hot us"), HasSubstr("caches between two visits")));
   const Json json = document(
       fathom(probe({"--variant", "production", "--variant", "isa=scalar", "-d", "40", "--json"})));
   const Json& size = json["summary"]["sizes"][0];
@@ -51,6 +52,10 @@ TEST_F(Cli, ProbeSetsVariantsBesideEachOther) {
     EXPECT_GT(scalar[memory]["us"].get<double>(), 0);
     EXPECT_GT(scalar[memory]["peak_gbps"].get<double>(), 0);
   }
+  const Json formats =
+      document(fathom(probe({"--cache", "f16,q8_0", "-d", "40", "--no-times", "--json"})));
+  EXPECT_EQ(formats["summary"]["sizes"][0]["cache"], "f16");
+  EXPECT_EQ(formats["summary"]["sizes"][1]["cache"], "q8_0");
   // Three arms of each kind of memory and two ceilings, in two rounds.
   EXPECT_EQ(json["samples"].size(), 2u * (3 * 2 + 2));
 }
