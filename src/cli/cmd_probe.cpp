@@ -43,6 +43,7 @@ using report::format_figure;
 
 constexpr int64_t kHostBudget = int64_t{1} << 30, kDeviceBudget = int64_t{6} << 30;
 constexpr int kMostBatch = 32;
+constexpr int64_t kUnknownCacheBytes = int64_t{1} << 20;  // of a device that does not say
 
 struct ProbeFlags {
   std::string op, shape = "qwen2.5-7b", type = "q4_k", cache = "f16";
@@ -188,7 +189,7 @@ class Prober {
         cache_bytes_(c.backend.device->shares_host_memory ? machine.llc_bytes
                                                           : c.backend.device->info().l2_bytes),
         bar_("probing", c.context.flags.quiet) {
-    if (cache_bytes_ <= 0) cache_bytes_ = machine.llc_bytes;
+    if (cache_bytes_ <= 0) cache_bytes_ = kUnknownCacheBytes;
     if (c.is_sweep()) {
       std::vector<measure::Knobs> knobs;
       for (const ProbeVariant& variant : c.set.variants) knobs.push_back(variant.knobs);

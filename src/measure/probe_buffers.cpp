@@ -49,6 +49,20 @@ std::unique_ptr<ProbeOp> make_probe_op(const std::string& name, const ProbeInput
        fmt::join(probe_op_names(), ", "));
 }
 
+std::vector<std::byte> download(const ProbeDevice& device, const std::byte* from, int64_t bytes) {
+  constexpr int64_t kPiece = int64_t{16} << 20;
+  const DeviceApi& api = device.api();
+  const HostBuffer staging = make_host_buffer(api, std::min(bytes, kPiece));
+  std::vector<std::byte> out(static_cast<size_t>(bytes));
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    const int64_t n = std::min(kPiece, bytes - at);
+    api.copy_to_host(staging.get().data, from + at, n, device.stream);
+    api.stream_synchronize(device.stream);
+    std::memcpy(&out[static_cast<size_t>(at)], staging.get().data, static_cast<size_t>(n));
+  }
+  return out;
+}
+
 ProbeOutputRows::ProbeOutputRows(const ProbeDevice& device, int n_rows, int64_t width,
                                  std::vector<float> initial)
     : device_(device), width_(width), has_initial_(!initial.empty()) {
@@ -56,6 +70,7 @@ ProbeOutputRows::ProbeOutputRows(const ProbeDevice& device, int n_rows, int64_t 
   bytes_ = poisoned_with_canaries(bytes);
   if (has_initial_) std::memcpy(&bytes_[kCanaryBytes], initial.data(), static_cast<size_t>(bytes));
   buffer_ = make_buffer(device.api(), static_cast<int64_t>(bytes_.size()));
+  staging_ = make_host_buffer(device.api(), static_cast<int64_t>(bytes_.size()));
   reset();
 }
 
@@ -67,10 +82,10 @@ void ProbeOutputRows::reset() {
 }
 
 ProbeOutput ProbeOutputRows::read(ProbeRows rows) const {
-  std::vector<std::byte> now(bytes_.size());
-  device_.api().copy_to_host(now.data(), buffer_.get().data, static_cast<int64_t>(now.size()),
+  device_.api().copy_to_host(staging_.get().data, buffer_.get().data, staging_.get().bytes,
                              device_.stream);
   device_.api().stream_synchronize(device_.stream);
+  const std::span<const std::byte> now(staging_.get().data, bytes_.size());
   const auto row_bytes = static_cast<size_t>(width_) * sizeof(float);
   const size_t begin = kCanaryBytes + static_cast<size_t>(rows.first) * row_bytes;
   const size_t end = begin + static_cast<size_t>(rows.n) * row_bytes;
@@ -137,9 +152,7 @@ ProbeMatrix::ProbeMatrix(const ProbeDevice& device, DType type, int64_t rows, in
   const DeviceApi& api = device.api();
   Buffer once = make_buffer(api, plan_.packed_bytes);
   device.backend.pack_matrix(device.pool, plan_, file_.data(), once.get().data);
-  packed_.resize(static_cast<size_t>(plan_.packed_bytes));
-  api.copy_to_host(packed_.data(), once.get().data, plan_.packed_bytes, device.stream);
-  api.stream_synchronize(device.stream);
+  packed_ = download(device, once.get().data, plan_.packed_bytes);
   make_sets(1);
 }
 

@@ -41,6 +41,9 @@ class ProbeArray {
   Buffer buffer_;
 };
 
+// Bytes of the device, through page-locked memory, once the stream has done its work.
+std::vector<std::byte> download(const ProbeDevice& device, const std::byte* from, int64_t bytes);
+
 // Rows of floats that an op writes, with canaries around them.
 class ProbeOutputRows {
  public:
@@ -59,6 +62,7 @@ class ProbeOutputRows {
   bool has_initial_;
   std::vector<std::byte> bytes_;  // as they are before a run
   Buffer buffer_;
+  HostBuffer staging_;
 };
 
 // The arrays of a step of one row a sequence, on the host and on the device. Row i is of slot

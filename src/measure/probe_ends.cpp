@@ -138,8 +138,8 @@ class ProbeSample : public ProbeOp {
   }
   Cost cost() const override { return fathom::cost(static_sample(), in_.size.batch); }
   int64_t workspace_bytes(const OpTable& ops) const override {
-    if (ops.draw) return ops.workspace_bytes.draw ? ops.workspace_bytes.draw(static_draw()) : 0;
-    return ops.workspace_bytes.sample ? ops.workspace_bytes.sample(static_sample()) : 0;
+    const OpWorkspaces& w = ops.workspace_bytes;  // as an engine, which takes the larger
+    return std::max(w.draw ? w.draw(static_draw()) : 0, w.sample ? w.sample(static_sample()) : 0);
   }
   int64_t width() const override { return 1; }
   void make_sets(int n) override {
