@@ -28,7 +28,7 @@ to_file() { # to_file FILE COMMAND...
 {
   [ ! -f "$bundle/COMMIT" ] || echo "commit $(cat "$bundle/COMMIT")"
   clocks
-  part tests 40 "$bundle/bin/fathom_backends_cuda_test" --gtest_filter='CudaAttnSeed.*' --gtest_brief=1
+  part tests 40 "$bundle/bin/fathom_backends_cuda_test" --gtest_filter='CudaAttnSeed.*:LaunchWatch.*' --gtest_brief=1
   part sanitizer 40 compute-sanitizer --error-exitcode 9 "$fathom" probe attn --backend cuda --shape smollm2-135m \
     -d 1,70 -b 2 --no-times -q --sweep staging=4,16 values=0,1 warps=1,8 window=4,256
   part classes 60 to_file "$out/probe_freedom.json" "$fathom" probe attn "${shape[@]}" -b 1,4 -d 1,29,52,512,1641 \
@@ -39,10 +39,10 @@ to_file() { # to_file FILE COMMAND...
     -r 15 --variant seed --variant production --variant seed:values=1 --variant seed:staging=16,values=1 \
     --variant seed:splits=128 --variant seed:splits=8,warps=8,window=256 \
     --variant seed:splits=8,staging=16,values=1,warps=8,window=256
-  for op in embed norm_qkv_rope_append attn out_proj_residual norm_gate_up_act down_proj_residual norm_head sample; do
-    part "$op" 30 "$fathom" probe "$op" "${shape[@]}" -b 1,4 -d 512 -r 7 -q
+  part engine 30 "$bundle/bin/fathom_model_cuda_test" --gtest_filter='*AVariantOfAttention*' --gtest_brief=1
+  for op in embed norm_qkv_rope_append attn out_proj_residual norm_gate_up_act down_proj_residual sample norm_head; do
+    part "$op" 25 "$fathom" probe "$op" "${shape[@]}" -b 4 -d 512 -r 5 -q
   done
-  part engine 60 "$bundle/bin/fathom_model_cuda_test" --gtest_filter='*AVariantOfAttention*' --gtest_brief=1
   clocks
   [ ${#failed[@]} = 0 ] || printf 'FAILED %s\n' "${failed[@]}"
 } 2>&1 | tee "$out/probe.txt"
