@@ -11,31 +11,29 @@ export LD_LIBRARY_PATH=$bundle/lib
 fathom=$bundle/bin/fathom
 shape=(--backend cuda --shape qwen2.5-7b)
 failed=()
-part() { # part NAME SECONDS COMMAND...
-  local name=$1 limit=$2
+part() { # part NAME SECONDS COMMAND...; its output goes to $to where that is set
+  local name=$1 limit=$2 start=$SECONDS
   shift 2
   echo "== $name"
-  local start=$SECONDS
-  timeout "$limit" "$@" || failed+=("$name: $?")
+  if [ -n "${to:-}" ]; then
+    timeout "$limit" "$@" >"$to" || failed+=("$name: $?")
+  else
+    timeout "$limit" "$@" || failed+=("$name: $?")
+  fi
   echo "-- $name took $((SECONDS - start)) s"
 }
 clocks() { nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader; }
-to_file() { # to_file FILE COMMAND...
-  local file=$1
-  shift
-  "$@" >"$file"
-}
 {
   [ ! -f "$bundle/COMMIT" ] || echo "commit $(cat "$bundle/COMMIT")"
   clocks
   part tests 40 "$bundle/bin/fathom_backends_cuda_test" --gtest_filter='CudaAttnSeed.*:LaunchWatch.*' --gtest_brief=1
   part sanitizer 40 compute-sanitizer --error-exitcode 9 "$fathom" probe attn --backend cuda --shape smollm2-135m \
     -d 1,70 -b 2 --no-times -q --sweep staging=4,16 values=0,1 warps=1,8 window=4,256
-  part classes 60 to_file "$out/probe_freedom.json" "$fathom" probe attn "${shape[@]}" -b 1,4 -d 1,29,52,512,1641 \
+  to="$out/probe_freedom.json" part classes 60 "$fathom" probe attn "${shape[@]}" -b 1,4 -d 1,29,52,512,1641 \
     --neighbours --no-times -q --json --sweep splits=16,32,64,128 staging=4,8,16 values=0,1 warps=1,4,8 window=4,16,256
-  part times 60 to_file "$out/probe_times.json" "$fathom" probe attn "${shape[@]}" -b 1,4 -d 1,29,52,512,1641 -q --json \
+  to="$out/probe_times.json" part times 60 "$fathom" probe attn "${shape[@]}" -b 1,4 -d 1,29,52,512,1641 -q --json \
     -r 9 --sweep splits=16,32,64,128 staging=4,8,16 values=0,1
-  part variants 60 to_file "$out/probe_variants.json" "$fathom" probe attn "${shape[@]}" -b 1,4 -d 1,512,1641 -q --json \
+  to="$out/probe_variants.json" part variants 60 "$fathom" probe attn "${shape[@]}" -b 1,4 -d 1,512,1641 -q --json \
     -r 15 --variant seed --variant production --variant seed:values=1 --variant seed:staging=16,values=1 \
     --variant seed:splits=128 --variant seed:splits=8,warps=8,window=256 \
     --variant seed:splits=8,staging=16,values=1,warps=8,window=256

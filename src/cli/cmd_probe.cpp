@@ -169,7 +169,7 @@ class Ceilings {
       out.memory = [this] { return host_->sample_gbps(0.05); };
       out.cached = [this] { return host_cached_->sample_gbps(0.005); };
     }
-    if (device_) out.memory = [this] { return device_->sample_gbps(0.005); };
+    if (device_) out.memory = [this] { return device_->sample_gbps(0.02); };
     if (device_cached_) out.cached = [this] { return device_cached_->sample_gbps(); };
     return out;
   }
