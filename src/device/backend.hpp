@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "device/device_api.hpp"
 #include "tensor/packed_matrix.hpp"
@@ -17,6 +18,7 @@ struct OpTable;
 class TraceSource;
 class CounterSource;
 class StallSource;
+struct OpVariant;
 
 inline constexpr uint32_t kBackendAbi = 4;
 
@@ -46,6 +48,8 @@ struct Backend {
   TraceSource& (*trace_source)() = nullptr;
   CounterSource& (*counter_source)() = nullptr;
   StallSource& (*stall_source)() = nullptr;
+  // Other kernels for its ops (kernels/op_variant.hpp); null = none.
+  std::span<const OpVariant> (*variants)() = nullptr;
 };
 
 }  // namespace fathom

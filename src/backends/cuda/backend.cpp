@@ -7,6 +7,7 @@
 #include "backends/cuda/pack.hpp"
 #include "backends/cuda/watch.hpp"
 #include "base/build_info.hpp"
+#include "kernels/attn/attn_seed.hpp"
 #include "kernels/op_table.hpp"
 
 namespace fathom::cuda {
@@ -47,6 +48,7 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
                                    .default_ubatch = 2048,
                                    .trace_source = cuda::trace_source,
                                    .counter_source = cuda::counter_source,
-                                   .stall_source = cuda::stall_source};
+                                   .stall_source = cuda::stall_source,
+                                   .variants = cuda::attn_seed_variants};
   return &kBackend;
 }
