@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/read_ceiling.hpp"
+#include "device/backend_loader.hpp"
 #include "measure/observation_json.hpp"
 #include "measure/op_trace.hpp"
 
@@ -72,10 +72,34 @@ ErrorCode code_of(int status) {
   return ErrorCode::internal;
 }
 
+// The backend's own library, where ops run on a device of its own; null: they run on the host. The
+// device is not touched.
+const Backend* device_library(const CommonFlags& common) {
+  if (common.backend == "cpu" || common.backend == "reference") return nullptr;
+  const Backend& library = load_backend(common.backend, common.backend_dir);
+  return library.device->shares_host_memory ? nullptr : &library;
+}
+
+// What a backend's library keeps, which is there until the process ends.
+class BackendTrace : public TraceSource {
+ public:
+  explicit BackendTrace(TraceSource& of) : of_(of) {}
+  OpScopeSink& scopes() override { return of_.scopes(); }
+  void start() override { of_.start(); }
+  TraceWindow stop(int n_steps) override { return of_.stop(n_steps); }
+  const RawTrace* raw() const override { return of_.raw(); }
+
+ private:
+  TraceSource& of_;
+};
+
 }  // namespace
 
+bool is_watched_apart(const CommonFlags& common) { return device_library(common) != nullptr; }
+
 void require_trace_source(const CommonFlags& common) {
-  if (!device_of(common)) return;
+  const Backend* library = device_library(common);
+  if (!library || library->trace_source) return;
   fail(ErrorCode::unavailable,
        "the backend {} cannot trace: its library offers no records of the kernels of a step; "
        "attribute with --backend cpu, or use `fathom bench --profile`",
@@ -84,6 +108,9 @@ void require_trace_source(const CommonFlags& common) {
 
 std::unique_ptr<TraceSource> make_trace_source(const CommonFlags& common, size_t n_ops) {
   require_trace_source(common);
+  if (const Backend* library = device_library(common)) {
+    return std::make_unique<BackendTrace>(library->trace_source());
+  }
   return std::make_unique<measure::OpTrace>(n_ops * kMostSteps);
 }
 

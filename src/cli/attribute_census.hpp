@@ -19,7 +19,11 @@ namespace fathom::cli {
 
 inline constexpr const char* kCensusChildFlag = "--census-child";
 
-// Throws Error{unavailable} when the backend cannot trace. Touches no device.
+// Whether steps are watched by the backend's own source: in a process of its own, since what that
+// does to a process stays. Touches no device, like the next one.
+bool is_watched_apart(const CommonFlags& common);
+
+// Throws Error{unavailable} when the backend cannot trace.
 void require_trace_source(const CommonFlags& common);
 
 // `n_ops`: of a step. Ask before a device is first used.

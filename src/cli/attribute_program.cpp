@@ -58,7 +58,8 @@ void ModelProgram::step(size_t depth) {
   Sequence& sequence = sequences_[depth];
   sequence.truncate(depths_[depth]);
   sequence.step(tokens_[depth], LogitsMode::last);
-  sequence.sample(SamplerParams{});
+  // Of a device, the step is one graph; the draw would be a launch beside it.
+  if (model_.info().in_host_memory) sequence.sample(SamplerParams{});
   FATHOM_CHECK(sequence.size() == depths_[depth] + 1, "a step did not start at its anchor");
 }
 
@@ -74,7 +75,7 @@ std::vector<measure::CostRecorder::Entry> ModelProgram::costs(size_t depth) {
 }
 
 uint64_t ModelProgram::logits_hash(size_t depth, OpScopeSink* watcher) {
-  const Watched watched(model_, watcher);
+  const Watched watched(model_, model_.info().in_host_memory ? watcher : nullptr);
   step(depth);
   Fnv1a hash;
   for (const float value : sequences_[depth].logits()) hash.add(std::bit_cast<uint32_t>(value));

@@ -26,9 +26,12 @@ class ModelProgram : public measure::StepProgram {
   ModelProgram(Model& model, const std::vector<int64_t>& depths, CacheFill fill, uint64_t seed,
                const std::function<void(double)>& progress);
 
-  // From exactly depths[i] tokens, with a greedy draw after it: what a token takes.
+  // From exactly depths[i] tokens; on the host with a greedy draw after it: what a token takes.
   void step(size_t depth) override;
-  void watch(OpScopeSink* scopes) override { model_.set_op_scope_sink(scopes); }
+  // A device's steps are named when they are captured (Model::set_capture_scope_sink).
+  void watch(OpScopeSink* scopes) override {
+    if (model_.info().in_host_memory) model_.set_op_scope_sink(scopes);
+  }
   double clock_speed() override;
 
   // Of the ops of one step, in their order.

@@ -70,7 +70,8 @@ struct Subject {
 };
 
 Subject open_subject(const AttributeFlags& flags, const std::vector<int64_t>& depths,
-                     const CommonFlags& common, const Knob* knob = nullptr) {
+                     const CommonFlags& common, const Knob* knob = nullptr,
+                     OpScopeSink* capture_sink = nullptr) {
   OpenOptions options = open_options(flags.model, common);
   options.n_ctx = depths.back() + 1;
   options.max_sequences = static_cast<int>(depths.size());
@@ -80,6 +81,7 @@ Subject open_subject(const AttributeFlags& flags, const std::vector<int64_t>& de
       nullptr,
       {},
       {}};
+  subject.opened->model.set_capture_scope_sink(capture_sink);
   ProgressBar bar("filling", common.quiet);
   subject.program =
       std::make_unique<ModelProgram>(subject.opened->model, depths, fill_of(flags), flags.seed,
@@ -229,8 +231,9 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
   const std::vector<int64_t> depths{all.front(), all.back()};
   // A device's source must be there before the device is used; the host's needs the ops' number.
   std::unique_ptr<TraceSource> source;
-  if (device_of(common)) source = make_trace_source(common, 0);
-  Subject subject = open_subject(flags, depths, common);
+  if (is_watched_apart(common)) source = make_trace_source(common, 0);
+  Subject subject =
+      open_subject(flags, depths, common, nullptr, source ? &source->scopes() : nullptr);
   if (!source) source = make_trace_source(common, subject.n_ops());
   Facts facts(subject);
   hash_watched(facts, *subject.program, *source, depths.size());
@@ -430,7 +433,7 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   const CommonFlags& common = context.flags;
   if (flags.census_child) return census_child(flags, common);
   const std::vector<int64_t> depths = depths_of(flags);
-  const bool on_host = device_of(common) == nullptr;
+  const bool on_host = !is_watched_apart(common);
   require_trace_source(common);  // refuses now, not after minutes
   require_writable(flags.html);
   require_writable(flags.perfetto);

@@ -119,7 +119,7 @@ TEST(Attribution, ASleepOfTheHostIsIdleTimeAndNoOps) {
   EXPECT_NEAR(a.ops.front().growth.value, 0, 1);
   const std::optional<Diagnosis> diagnosis = diagnose_gaps(a);
   ASSERT_TRUE(diagnosis.has_value());
-  EXPECT_EQ(diagnosis->verdict, Verdict::launch);
+  EXPECT_EQ(diagnosis->verdict, Bottleneck::launch);
 }
 
 TEST(Attribution, WhatHappensInUnwatchedStepsAloneDoesNotClose) {

@@ -99,13 +99,13 @@ bool bandwidth_shown(const Decomposition& parts, const Rates& rates) {
 
 }  // namespace
 
-const char* verdict_name(Verdict verdict) {
+const char* bottleneck_name(Bottleneck verdict) {
   constexpr const char* kNames[] = {"bandwidth", "memory latency", "parallelism",
                                     "compute",   "launch gap",     "undetermined"};
   return kNames[static_cast<int>(verdict)];
 }
 
-const char* lever_of(Verdict verdict) {
+const char* lever_of(Bottleneck verdict) {
   constexpr const char* kLevers[] = {
       "more bytes saved: a smaller cache type (-ctk, -ctv), or fewer cached heads",
       "deeper staging: more loads under way before the first is used",
@@ -117,7 +117,7 @@ const char* lever_of(Verdict verdict) {
 }
 
 Diagnosis diagnose(const Decomposition& parts, const Evidence& evidence, const Peaks& peaks) {
-  Diagnosis out{.op = parts.op, .verdict = Verdict::undetermined, .known = {}, .missing = {}};
+  Diagnosis out{.op = parts.op, .verdict = Bottleneck::undetermined, .known = {}, .missing = {}};
   const Rates rates = rates_of(parts, evidence, peaks);
   tell_rates(out, parts, rates);
   if (parts.bytes_hi == parts.bytes_lo && parts.flops_hi == parts.flops_lo) {
@@ -148,17 +148,17 @@ Diagnosis diagnose(const Decomposition& parts, const Evidence& evidence, const P
   const bool memory_idle = rates.counted && rates.memory < kIdleShare;
   const bool compute_idle = rates.compute && *rates.compute < kIdleShare;
   if (bandwidth_shown(parts, rates)) {
-    out.verdict = Verdict::bandwidth;
+    out.verdict = Bottleneck::bandwidth;
   } else if (rates.compute && *rates.compute >= kComputeShare &&
              *rates.compute <= kPlausibleShare) {
-    out.verdict = Verdict::compute;
+    out.verdict = Bottleneck::compute;
   } else if (evidence.units_active && *evidence.units_active < kActiveShare) {
-    out.verdict = Verdict::parallelism;
+    out.verdict = Bottleneck::parallelism;
   } else if (memory_idle && compute_idle && evidence.units_active &&
              waits_for_loads(evidence.top_stall)) {
-    out.verdict = Verdict::memory_latency;
+    out.verdict = Bottleneck::memory_latency;
   }
-  if (out.verdict == Verdict::undetermined) tell_missing(out, evidence, rates.counted);
+  if (out.verdict == Bottleneck::undetermined) tell_missing(out, evidence, rates.counted);
   return out;
 }
 
@@ -167,7 +167,7 @@ std::optional<Diagnosis> diagnose_gaps(const Attribution& attribution) {
   if (growth <= 0 || attribution.gaps.value < kLaunchShare * growth) return std::nullopt;
   return Diagnosis{
       .op = "gaps",
-      .verdict = Verdict::launch,
+      .verdict = Bottleneck::launch,
       .known = {fmt::format("idle time between launches grows by {:.1f} us of the step's {:.1f} us",
                             attribution.gaps.value * 1e-3, growth * 1e-3),
                 "the sum closes against the unwatched steps, so they idle as long"},

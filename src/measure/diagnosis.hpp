@@ -19,10 +19,10 @@
 
 namespace fathom::measure {
 
-enum class Verdict { bandwidth, memory_latency, parallelism, compute, launch, undetermined };
-const char* verdict_name(Verdict verdict);
+enum class Bottleneck { bandwidth, memory_latency, parallelism, compute, launch, undetermined };
+const char* bottleneck_name(Bottleneck verdict);
 // What to change: "more bytes saved: ..."
-const char* lever_of(Verdict verdict);
+const char* lever_of(Bottleneck verdict);
 
 // What counters and launches say of an op at the deeper anchor; empty = not known.
 struct Evidence {
@@ -38,7 +38,7 @@ struct Evidence {
 
 struct Diagnosis {
   std::string op;  // or "gaps"
-  Verdict verdict = Verdict::undetermined;
+  Bottleneck verdict = Bottleneck::undetermined;
   std::vector<std::string> known;    // sentences with figures
   std::vector<std::string> missing;  // what would decide
 };

@@ -45,24 +45,24 @@ TEST(Decomposition, AStepThatFitsIntoTheCacheIsSetAgainstTheCache) {
 }
 
 TEST(Diagnosis, DeclaredBytesNearThePeakProveBandwidth) {
-  EXPECT_EQ(diagnose(grown(85'000'000, 0), {}, kPeaks).verdict, Verdict::bandwidth);
-  EXPECT_EQ(diagnose(grown(79'000'000, 0), {}, kPeaks).verdict, Verdict::undetermined);
-  EXPECT_EQ(diagnose(grown(120'000'000, 0), {}, kPeaks).verdict, Verdict::undetermined)
+  EXPECT_EQ(diagnose(grown(85'000'000, 0), {}, kPeaks).verdict, Bottleneck::bandwidth);
+  EXPECT_EQ(diagnose(grown(79'000'000, 0), {}, kPeaks).verdict, Bottleneck::undetermined);
+  EXPECT_EQ(diagnose(grown(120'000'000, 0), {}, kPeaks).verdict, Bottleneck::undetermined)
       << "faster than the memory: they came from elsewhere";
-  EXPECT_EQ(diagnose(grown(350'000'000, 0, 9'000'000), {}, kPeaks).verdict, Verdict::undetermined)
+  EXPECT_EQ(diagnose(grown(350'000'000, 0, 9'000'000), {}, kPeaks).verdict, Bottleneck::undetermined)
       << "the cache's bandwidth is not the memory's";
 }
 
 TEST(Diagnosis, ArithmeticNearThePeakProvesCompute) {
-  EXPECT_EQ(diagnose(grown(1'000'000, 700'000'000), {}, kPeaks).verdict, Verdict::compute);
-  EXPECT_EQ(diagnose(grown(1'000'000, 500'000'000), {}, kPeaks).verdict, Verdict::undetermined);
+  EXPECT_EQ(diagnose(grown(1'000'000, 700'000'000), {}, kPeaks).verdict, Bottleneck::compute);
+  EXPECT_EQ(diagnose(grown(1'000'000, 500'000'000), {}, kPeaks).verdict, Bottleneck::undetermined);
 }
 
 TEST(Diagnosis, WithoutCountersItSaysWhatIsMissingAndWhatRemainsTrue) {
   Evidence evidence;
   evidence.why_no_counters = "no PMU";
   const Diagnosis d = diagnose(grown(40'000'000, 100'000'000), evidence, kPeaks);
-  EXPECT_EQ(d.verdict, Verdict::undetermined);
+  EXPECT_EQ(d.verdict, Bottleneck::undetermined);
   EXPECT_THAT(d.known, Contains(HasSubstr("40 % of the memory's peak")));
   EXPECT_THAT(d.known, Contains(HasSubstr("600.0 us of the 1000.0 us are neither")));
   EXPECT_THAT(d.missing, Contains(HasSubstr("waited for (no PMU)")));
@@ -81,14 +81,14 @@ Evidence counters(double memory_share, double active, const char* stall) {
 TEST(Diagnosis, CountersTellLatencyFromParallelismFromBandwidth) {
   const Decomposition parts = grown(40'000'000, 100'000'000);
   EXPECT_EQ(diagnose(parts, counters(0.4, 0.95, "long_scoreboard"), kPeaks).verdict,
-            Verdict::memory_latency);
+            Bottleneck::memory_latency);
   EXPECT_EQ(diagnose(parts, counters(0.4, 0.5, "long_scoreboard"), kPeaks).verdict,
-            Verdict::parallelism);
+            Bottleneck::parallelism);
   EXPECT_EQ(diagnose(parts, counters(0.85, 0.95, "long_scoreboard"), kPeaks).verdict,
-            Verdict::bandwidth);
-  EXPECT_EQ(diagnose(parts, counters(0.4, 0.95, "barrier"), kPeaks).verdict, Verdict::undetermined);
+            Bottleneck::bandwidth);
+  EXPECT_EQ(diagnose(parts, counters(0.4, 0.95, "barrier"), kPeaks).verdict, Bottleneck::undetermined);
   EXPECT_EQ(diagnose(parts, counters(0.7, 0.95, "long_scoreboard"), kPeaks).verdict,
-            Verdict::undetermined)
+            Bottleneck::undetermined)
       << "between the limits";
 }
 
@@ -109,7 +109,7 @@ TEST(Diagnosis, FewBlocksAreEvidenceButDecideNothingAlone) {
   evidence.blocks = 20;
   evidence.units = 132;
   const Diagnosis d = diagnose(grown(40'000'000, 100'000'000), evidence, kPeaks);
-  EXPECT_EQ(d.verdict, Verdict::undetermined);
+  EXPECT_EQ(d.verdict, Bottleneck::undetermined);
   EXPECT_THAT(d.known, Contains(HasSubstr("20 blocks for 132 units")));
 }
 

@@ -243,8 +243,8 @@ std::string diagnosis_block(const measure::Diagnosis& d) {
   };
   std::string out =
       fmt::format("<div class=\"diagnosis\"><h3>{} <span class=\"tag {}\">{}</span></h3>{}",
-                  escaped(d.op), d.verdict == measure::Verdict::undetermined ? "undetermined" : "",
-                  measure::verdict_name(d.verdict), list(d.known));
+                  escaped(d.op), d.verdict == measure::Bottleneck::undetermined ? "undetermined" : "",
+                  measure::bottleneck_name(d.verdict), list(d.known));
   if (!d.missing.empty()) out += "<p class=\"soft\">What would decide:</p>" + list(d.missing);
   return out +
          fmt::format("<p><b>Lever:</b> {}</p></div>\n", escaped(measure::lever_of(d.verdict)));

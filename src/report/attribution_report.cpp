@@ -85,7 +85,7 @@ std::string parts_table(const AttributionReport& r, bool colour) {
 }
 
 std::string diagnosis_text(const measure::Diagnosis& d, bool colour) {
-  std::string out = painted(fmt::format("{}: {}", d.op, measure::verdict_name(d.verdict)),
+  std::string out = painted(fmt::format("{}: {}", d.op, measure::bottleneck_name(d.verdict)),
                             Paint::heading, colour) +
                     "\n";
   for (const std::string& known : d.known) out += fmt::format("  known    {}\n", known);
@@ -282,7 +282,7 @@ Json attribution_json(const AttributionReport& r) {
            {"decompositions", array_of(r.decompositions, decomposition_json)}};
   out["diagnoses"] = array_of(r.diagnoses, [](const measure::Diagnosis& d) {
     return Json{{"op", d.op},
-                {"verdict", measure::verdict_name(d.verdict)},
+                {"verdict", measure::bottleneck_name(d.verdict)},
                 {"known", d.known},
                 {"missing", d.missing},
                 {"lever", measure::lever_of(d.verdict)}};

@@ -54,7 +54,7 @@ AttributionReport report() {
   r.costs_hi = {{"attn", 3'800'000, 7'600'000}, {"qkv", 5'000'000, 10'000'000}};
   r.decompositions = {
       measure::decompose(a.ops[0], r.costs_lo[0], r.costs_hi[0], true, 9'000'000, r.peaks)};
-  r.diagnoses = {{"attn", measure::Verdict::undetermined, {"rates are low"}, {"counters"}}};
+  r.diagnoses = {{"attn", measure::Bottleneck::undetermined, {"rates are low"}, {"counters"}}};
   r.gates = {{.id = "additivity", .pass = true, .value = 1.0, .limit = 8.02, .why = "closes"}};
   return r;
 }
