@@ -177,18 +177,17 @@ std::string shown(const Json& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// Every leaf of `given` must be in `stored`; what else is stored is no business of the samples.
-void differ(const Json& stored, const Json& given, const std::string& path,
-            std::vector<std::string>& out) {
-  if (out.size() >= kMostDifferences) return;
+// Every leaf of `given` that is stored must be stored alike; what else is stored is no business of
+// the samples. A key that is missing claims nothing: another version made the file.
+void differ(const Json& stored, const Json& given, const std::string& path, Reviewed& out) {
+  if (out.differences.size() >= kMostDifferences) return;
   if (given.is_object() && stored.is_object()) {
     for (const auto& [key, value] : given.items()) {
       const auto found = stored.find(key);
-      const std::string at = path + "." + key;
       if (found != stored.end()) {
-        differ(*found, value, at, out);
+        differ(*found, value, path + "." + key, out);
       } else {
-        out.push_back(fmt::format("{}: not stored, the samples give {}", at, shown(value)));
+        ++out.n_missing;
       }
     }
     return;
@@ -200,7 +199,7 @@ void differ(const Json& stored, const Json& given, const std::string& path,
     return;
   }
   if (same_json(stored, given)) return;
-  out.push_back(
+  out.differences.push_back(
       fmt::format("{}: stored {}, the samples give {}", path, shown(stored), shown(given)));
 }
 
@@ -298,7 +297,11 @@ Reviewed review(const Json& document) {
   for (const Recomputer& recomputer : recomputers()) {
     if (!recomputer.applies(document)) continue;
     out.recomputed = recomputer.run(document);
-    differ(fields.at("summary").json(), out.recomputed.summary, "summary", out.differences);
+    differ(fields.at("summary").json(), out.recomputed.summary, "summary", out);
+    if (out.n_missing > 0) {
+      out.recomputed.notes.push_back(fmt::format(
+          "{} figures are not stored, so another version made the file", out.n_missing));
+    }
     review_gates(fields.at("gates"), out);
     return out;
   }

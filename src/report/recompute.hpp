@@ -34,6 +34,7 @@ struct Reviewed {
   std::vector<std::string>
       differences;          // "summary.rows[0].median_ns: stored 5, the samples give 6"
   std::vector<Gate> gates;  // recomputed where the samples decide, else as stored
+  size_t n_missing = 0;     // figures that samples give and the file does not store
   size_t n_stored = 0;      // of the gates, those as stored
   bool trusted() const;
 };

@@ -162,6 +162,15 @@ TEST(Recompute, AChangedSummaryIsFound) {
   EXPECT_THAT(review(changed).differences, Contains(HasSubstr("which the samples do not give")));
 }
 
+TEST(Recompute, AFigureThatIsMissingIsNotedAndNoDifference) {
+  Json older = document_of({});
+  older["summary"].erase("noise");
+  older["summary"]["rows"][0].erase("gflops");
+  const Reviewed reviewed = review(older);
+  EXPECT_THAT(reviewed.differences, IsEmpty());
+  EXPECT_THAT(reviewed.recomputed.notes, Contains(HasSubstr("2 figures are not stored")));
+}
+
 TEST(Recompute, AChangedSampleIsFoundInTheSummary) {
   Json changed = document_of({});
   changed["samples"][0]["ns"] = 5e6;
