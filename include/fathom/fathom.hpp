@@ -68,6 +68,10 @@ class FATHOM_API Model {
   // use.
   void set_op_scope_sink(OpScopeSink* sink);
 
+  // Told of every op of a step while the backend records it as a graph; replays tell nobody. To be
+  // set before the first step, and to outlive the model. Steps run as they do without it.
+  void set_capture_scope_sink(OpScopeSink* sink);
+
  private:
   friend class Sequence;
   struct Impl;

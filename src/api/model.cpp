@@ -79,4 +79,8 @@ StepCounters Model::step_counters() const {
 
 void Model::set_op_scope_sink(OpScopeSink* sink) { impl_->engine->runner().set_sink(sink); }
 
+void Model::set_capture_scope_sink(OpScopeSink* sink) {
+  impl_->engine->runner().set_capture_sink(sink);
+}
+
 }  // namespace fathom

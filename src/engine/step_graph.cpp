@@ -28,7 +28,7 @@ int64_t StepGraph::bucket(int64_t n_rows, int64_t max_rows) {
   return std::min(padded, max_rows);
 }
 
-void StepGraph::run(const StepContext& step) {
+void StepGraph::run(const StepContext& step, OpScopeSink* capture_sink) {
   void* const stream = step.exec.stream.handle;
   const auto found = std::find_if(captured_.begin(), captured_.end(), [&](const Captured& known) {
     return known.draws == (step.draw != nullptr) && same(known.state, step.state);
@@ -41,6 +41,8 @@ void StepGraph::run(const StepContext& step) {
   decode_step(step);
   StepContext recorded = step;
   recorded.cancel = nullptr;
+  recorded.sink = capture_sink;
+  recorded.captured = true;
   captured_.push_back({step.state, step.draw != nullptr,
                        capture_graph(step.device, stream, [&] { decode_step(recorded); })});
 }

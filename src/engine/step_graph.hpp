@@ -20,8 +20,9 @@ class StepGraph {
 
   // Runs hop 6 of the tour, decode_step, for a state padded to its bucket. Baked into a graph are
   // the plan, which is always the same, what StepState holds (its counts and its pointers), and
-  // whether tokens are drawn; how they are drawn is not.
-  void run(const StepContext& step);
+  // whether tokens are drawn; how they are drawn is not. The sink, which may be null, is told of
+  // the ops while they are captured.
+  void run(const StepContext& step, OpScopeSink* capture_sink);
 
   int64_t n_captures() const { return static_cast<int64_t>(captured_.size()); }
   int64_t n_replays() const { return n_replays_; }

@@ -213,7 +213,8 @@ StepContext StepRunner::context(const StepPlan& plan, const std::atomic<bool>* c
           .buffers = buffers_,
           .state = state_,
           .shape = shape_,
-          .cancel = cancel};
+          .cancel = cancel,
+          .sink = exec_.sink};
 }
 
 // Whatever becomes of the step, its place is in use until the stream has come this far.
@@ -233,7 +234,7 @@ void StepRunner::submit(const StepContext& step, bool replays) {
   submitted_ = true;
   logits_on_host_ = device_.shares_host_memory;
   if (replays) {
-    graph_.run(step);
+    graph_.run(step, capture_sink_);
   } else {
     decode_step(step);
   }

@@ -76,6 +76,8 @@ class StepRunner {
   const StepShape& shape() const { return shape_; }
   // With a sink, steps run op by op.
   void set_sink(OpScopeSink* sink) { exec_.sink = sink; }
+  // Told of the ops of steps while they are captured, which go on to run as graphs.
+  void set_capture_sink(OpScopeSink* sink) { capture_sink_ = sink; }
   int64_t captures() const { return graph_.n_captures(); }  // must not grow with the depth
   int64_t replays() const { return graph_.n_replays(); }
   // Kernels launched one by one, by this process: a replayed step adds none.
@@ -113,6 +115,7 @@ class StepRunner {
   bool submitted_ = false;       // work that nobody has waited for
   bool logits_on_host_ = false;  // of this step
   StepGraph graph_;
+  OpScopeSink* capture_sink_ = nullptr;
   ExecContext exec_;
   StepState state_{};
   StepShape shape_{};

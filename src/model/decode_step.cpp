@@ -8,10 +8,20 @@
 
 namespace fathom {
 
+namespace {
+
+// Never cancelled: host and device count their steps alike.
+void begin_step(const StepContext& step) {
+  const OpScope scope(step.sink, {"begin_step", -1}, Cost{});
+  step.ops.begin_step(step.exec, *step.begin);
+  finish_op(step);
+}
+
+}  // namespace
+
 void decode_step(const StepContext& step) {
   const StepBuffers& b = step.buffers;
-  // Outside of any scope and never cancelled: host and device count their steps alike.
-  if (step.begin) step.ops.begin_step(step.exec, *step.begin);
+  if (step.begin) begin_step(step);
   run_op(step, step.ops.embed, "embed", -1, EmbedArgs{step.plan.embed, &step.state, b.x, b.rope});
   for (int layer = 0; layer < static_cast<int>(step.plan.layers.size()); ++layer) {
     attention_gqa(step, layer);

@@ -69,18 +69,25 @@ struct StepContext {
   const BeginStepArgs* begin = nullptr;  // null where the host wrote the state itself
   const DrawArgs* draw = nullptr;        // null where no token is drawn
   const std::atomic<bool>* cancel = nullptr;
+  OpScopeSink* sink = nullptr;  // told of every op
+  // The ops are recorded and not run: a scope ends when its op is, and nothing waits.
+  bool captured = false;
 };
 
-// Runs one op inside its scope, which ends when the device has done the op. Throws Error{cancelled}
+// What ends an op's scope: the device has done the op, where somebody watches it run.
+inline void finish_op(const StepContext& step) {
+  if (step.sink && !step.captured) step.device.stream_synchronize(step.exec.stream.handle);
+}
+
+// Runs one op inside its scope, which ends when the device has done it. Throws Error{cancelled}
 // instead once the step's flag is set: what the step has written until then is void.
 template <class Args>
 void run_op(const StepContext& step, void (*op)(ExecContext&, const Args&), const char* name,
             int layer, const Args& args) {
   stop_if_cancelled(step.cancel);
-  const OpScope scope(step.exec.sink, {name, layer},
-                      step.exec.sink ? cost(args.s, step.shape) : Cost{});
+  const OpScope scope(step.sink, {name, layer}, step.sink ? cost(args.s, step.shape) : Cost{});
   op(step.exec, args);
-  if (step.exec.sink) step.device.stream_synchronize(step.exec.stream.handle);
+  finish_op(step);
 }
 
 // The sum over a step's ops.
