@@ -14,8 +14,11 @@ namespace fathom {
 class ThreadPool;
 struct CpuKernels;
 struct OpTable;
+class TraceSource;
+class CounterSource;
+class StallSource;
 
-inline constexpr uint32_t kBackendAbi = 3;
+inline constexpr uint32_t kBackendAbi = 4;
 
 struct Backend {
   uint32_t abi;
@@ -37,6 +40,12 @@ struct Backend {
   // read the host's StepState while they are submitted only, and bear rows with pos = -1.
   bool has_graphs = false;
   int default_ubatch = 512;  // rows of a prefill step, where the user does not say
+  // What can watch the device; null where nothing can. To be called before the device is touched,
+  // one of them in a process: what it does to the process stays, so that no time is a headline's
+  // afterwards. They throw Error{unavailable} that says in a sentence what is in the way.
+  TraceSource& (*trace_source)() = nullptr;
+  CounterSource& (*counter_source)() = nullptr;
+  StallSource& (*stall_source)() = nullptr;
 };
 
 }  // namespace fathom

@@ -39,14 +39,19 @@ struct TraceWindow {
   std::string problem;    // empty, or why nothing could be seen
 };
 
+struct RawTrace;  // device/graph_trace.hpp
+
 class TraceSource {
  public:
   virtual ~TraceSource() = default;
-  // Told of each op while a step is submitted or captured: what names the records.
+  // Told of each op while a step is captured (Model::set_capture_scope_sink): what names the
+  // records of its replays.
   virtual OpScopeSink& scopes() = 0;
   virtual void start() = 0;
   // REQUIRES: the device is idle. `n_steps` steps of equal work ran since start().
   virtual TraceWindow stop(int n_steps) = 0;
+  // The last window's records as the device gave them; null where there are none to keep.
+  virtual const RawTrace* raw() const { return nullptr; }
 };
 
 }  // namespace fathom
