@@ -5,6 +5,7 @@
 #include "backends/cuda/device_api.hpp"
 #include "backends/cuda/hidden_form.hpp"
 #include "backends/cuda/pack.hpp"
+#include "backends/cuda/watch.hpp"
 #include "base/build_info.hpp"
 #include "kernels/op_table.hpp"
 
@@ -43,6 +44,9 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
                                    .plan_matrix = cuda::plan_matrix,
                                    .pack_matrix = cuda::pack_matrix,
                                    .has_graphs = true,
-                                   .default_ubatch = 2048};
+                                   .default_ubatch = 2048,
+                                   .trace_source = cuda::trace_source,
+                                   .counter_source = cuda::counter_source,
+                                   .stall_source = cuda::stall_source};
   return &kBackend;
 }
