@@ -10,7 +10,7 @@ out=${1:?usage: scripts/gpu/bundle.sh FOLDER}
 rm -rf "${out:?}/bin" "${out:?}/lib"
 mkdir -p "$out/bin" "$out/lib"
 programs=(fathom)
-for program in fathom_backends_cuda_test fathom_model_cuda_test fathom_decode_cuda_test attn_cuda_bench; do # for check.sh and attn.sh alone
+for program in fathom_backends_cuda_test fathom_model_cuda_test fathom_decode_cuda_test fathom_trace_cuda_test attn_cuda_bench; do # for check.sh, trace.sh and attn.sh alone
   [ ! -x "build/cuda/$program" ] || programs+=("$program")
 done
 for program in "${programs[@]}"; do

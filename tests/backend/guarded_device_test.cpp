@@ -197,12 +197,24 @@ TEST_P(GuardedDevice, ASinkSeesEveryOpOfAStep) {
   engine->runner().set_sink(&sink);
   sequence.step(tokens[2]);
   EXPECT_EQ(engine::logits_hash(sequence.logits()), expected()[2]);
-  EXPECT_EQ(sink.n_ops, 1 + 5 * engine->info().n_layers + 1);
+  EXPECT_EQ(sink.n_ops, 2 + 5 * engine->info().n_layers + 1);
   engine->runner().set_sink(nullptr);
   EXPECT_EQ(engine->runner().captures(), 0);
   sequence.step(tokens[3]);
   EXPECT_EQ(engine::logits_hash(sequence.logits()), expected()[3]);
-  EXPECT_EQ(sink.n_ops, 1 + 5 * engine->info().n_layers + 1);
+  EXPECT_EQ(sink.n_ops, 2 + 5 * engine->info().n_layers + 1);
+}
+
+// Names for what a replay runs: told once, and neither the numbers nor the way change.
+TEST_P(GuardedDevice, ACaptureSinkSeesEveryOpOnceAndNoReplay) {
+  const auto engine = open_guarded();
+  CountingSink sink;
+  engine->runner().set_capture_sink(&sink);
+  EXPECT_EQ(decode(engine), expected());
+  const int n_ops = 2 + 5 * engine->info().n_layers + 1;
+  EXPECT_EQ(sink.n_ops, has_graphs() ? n_ops : 0);
+  EXPECT_EQ(engine->runner().captures(), has_graphs() ? 1 : 0);
+  EXPECT_EQ(engine->runner().replays(), has_graphs() ? kTokens - 1 : 0);
 }
 
 TEST_P(GuardedDevice, ASampledTextEqualsTheReference) {

@@ -3,7 +3,6 @@
 // the driver loads is kept from the start.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -17,7 +16,7 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr uint32_t kPeriod = 6;  // a sample of an SM every 2^6 cycles: ops are short
+constexpr uint32_t kPeriod = 8;  // a sample of an SM every 2^8 cycles: ops are short
 constexpr size_t kBufferPcs = 4096;
 constexpr size_t kScratchBytes = size_t{16} << 20;
 constexpr size_t kHardwareBytes = size_t{256} << 20;
@@ -43,22 +42,24 @@ class SampleBuffer {
   }
   CUpti_PCSamplingData* get() { return &data_; }
 
+  // Leaves it empty. Names of kernels are not freed: CUPTI shares them between records.
   void add_to(Samples& samples, StallProfile& profile) {
     for (size_t i = 0; i < data_.totalNumPcs; ++i) {
-      CUpti_PCSamplingPCData& pc = pcs_[i];
+      const CUpti_PCSamplingPCData& pc = pcs_[i];
       const uint64_t cubin = pc.cubinCrc, offset = pc.pcOffset;  // it is packed
       std::map<uint32_t, int64_t>& at =
           samples[{cubin, pc.functionName ? pc.functionName : "", offset}];
       for (size_t r = 0; r < pc.stallReasonCount; ++r) {
         at[pc.stallReason[r].pcSamplingStallReasonIndex] += pc.stallReason[r].samples;
       }
-      std::free(pc.functionName);
-      pc.functionName = nullptr;
     }
     profile.n_samples += static_cast<int64_t>(data_.totalSamples);
     profile.n_dropped += static_cast<int64_t>(data_.droppedSamples);
     profile.n_foreign += static_cast<int64_t>(data_.nonUsrKernelsTotalSamples);
     profile.buffer_full = profile.buffer_full || data_.hardwareBufferFull != 0;
+    data_.totalNumPcs = 0;
+    data_.totalSamples = data_.droppedSamples = data_.nonUsrKernelsTotalSamples = 0;
+    data_.hardwareBufferFull = 0;
   }
 
  private:
@@ -170,6 +171,7 @@ class SamplingSession {
     check_cupti(api_, api_.pc_set_configuration_attribute(&params));
   }
   void collect() {
+    buffer_->add_to(samples_, profile_);  // CUPTI may have filled it by itself
     do {
       CUpti_PCSamplingGetDataParams params{};
       params.size = CUpti_PCSamplingGetDataParamsSize;
