@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
+#include "tests/support/raw_trace.hpp"
 
 namespace fathom {
 namespace {
@@ -131,6 +134,38 @@ INSTANTIATE_TEST_SUITE_P(
                "2 steps were seen where 3 ran"},
         Damage{"said_so", [](RawTrace& raw) { raw.problem = "no memory"; }, 0, 0, "no memory"}),
     [](const auto& test) { return test.param.name; });
+
+// Five steps of two layers of Qwen2.5-0.5B's shape on an H200, whose kernels overlap: each starts
+// while the one before runs, and waits.
+TEST(GraphTrace, ARecordedStreamIsWholeAndNamed) {
+  const RawTrace raw = test::read_raw_trace("h200_two_layers.json");
+  const TraceWindow window = judge(raw);
+  EXPECT_EQ(window.problem, "");
+  ASSERT_EQ(window.steps.size(), 5u);
+  for (const TraceStep& step : window.steps) {
+    ASSERT_EQ(step.records.size(), 13u);
+    EXPECT_EQ(step.records.front().op, "begin_step");
+    EXPECT_EQ(step.records.back().op, "norm_head");
+    int64_t sum = 0, reached = step.records.front().start_ns, busy = 0;
+    for (const TraceRecord& record : step.records) {
+      sum += record.end_ns - record.start_ns;
+      busy += std::max<int64_t>(0, record.end_ns - std::max(record.start_ns, reached));
+      reached = std::max(reached, record.end_ns);
+      EXPECT_EQ(record.kernel.find("attn_kernel") != std::string::npos, record.op == "attn");
+    }
+    EXPECT_GT(sum, 3 * busy / 2) << "durations add up to far more than the time that passed";
+  }
+}
+
+TEST(GraphTrace, ALostRecordOfARecordedStreamIsSeen) {
+  const RawTrace whole = test::read_raw_trace("h200_two_layers.json");
+  for (size_t i = 0; i < whole.records.size(); i += 7) {
+    RawTrace raw = whole;
+    raw.records.erase(raw.records.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_EQ(judge(raw).n_lost, 1);
+    EXPECT_THAT(judge(raw).problem, HasSubstr("have no record"));
+  }
+}
 
 TEST(GraphTrace, NothingIsNoStep) {
   RawTrace raw;

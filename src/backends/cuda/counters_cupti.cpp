@@ -252,8 +252,8 @@ CounterRun CuptiCounters::collect(std::span<const std::string> names,
 }  // namespace
 
 CounterSource& counter_source() {
-  static CuptiCounters kCounters;
-  return kCounters;
+  static CuptiCounters* const kCounters = new CuptiCounters;  // as the others
+  return *kCounters;
 }
 
 }  // namespace fathom::cuda

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <cstring>
 
 #include "backends/cuda/device_api.hpp"
 #include "base/error.hpp"
@@ -41,6 +42,7 @@ void find_tracing(void* library, Cupti& api) {
   find(library, "cuptiGetVersion", api.get_version);
   find(library, "cuptiGetResultString", api.get_result_string);
   find(library, "cuptiSubscribe_v2", api.subscribe);
+  find(library, "cuptiUnsubscribe", api.unsubscribe);
   find(library, "cuptiEnableCallback", api.enable_callback);
   find(library, "cuptiGetGraphId", api.get_graph_id);
   find(library, "cuptiGetGraphExecId", api.get_graph_exec_id);
@@ -156,26 +158,24 @@ const char* sentence(CUptiResult result) {
   }
 }
 
-CuptiListener* listener_of_all = nullptr;
-
-void on_resource(CUpti_CallbackId id, const void* data) {
+void on_resource(CuptiListener& listener, CUpti_CallbackId id, const void* data) {
   switch (id) {
     case CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED: {
       const auto& graph = *static_cast<const CUpti_GraphData*>(
           static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
-      if (graph.nodeType == CU_GRAPH_NODE_TYPE_KERNEL) listener_of_all->on_node_created(graph.node);
+      if (graph.nodeType == CU_GRAPH_NODE_TYPE_KERNEL) listener.on_node_created(graph.node);
       break;
     }
     case CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED: {
       const auto& graph = *static_cast<const CUpti_GraphData*>(
           static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
-      listener_of_all->on_instantiated(graph.graph, graph.graphExec);
+      listener.on_instantiated(graph.graph, graph.graphExec);
       break;
     }
     case CUPTI_CBID_RESOURCE_MODULE_LOADED: {
       const auto& module = *static_cast<const CUpti_ModuleResourceData*>(
           static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
-      listener_of_all->on_module_loaded(
+      listener.on_module_loaded(
           {reinterpret_cast<const std::byte*>(module.pCubin), module.cubinSize});
       break;
     }
@@ -184,9 +184,11 @@ void on_resource(CUpti_CallbackId id, const void* data) {
   }
 }
 
-void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+void CUPTIAPI on_callback(void* listener, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                           const void* data) {
-  if (domain == CUPTI_CB_DOMAIN_RESOURCE) on_resource(id, data);
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+    on_resource(*static_cast<CuptiListener*>(listener), id, data);
+  }
 }
 
 }  // namespace
@@ -208,27 +210,29 @@ void check_cupti(const Cupti& api, CUptiResult result) {
   if (result != CUPTI_SUCCESS) fail(ErrorCode::unavailable, "{}", cupti_problem(api, result));
 }
 
-void cupti_listen(const Cupti& api, CuptiListener& listener) {
-  FATHOM_CHECK(listener_of_all == nullptr, "a process watches its GPU in one way");
+CuptiSubscription::CuptiSubscription(const Cupti& api, CuptiListener& listener) : api_(api) {
   char holder[CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN] = {};
   CUpti_SubscriberParams params{.structSize = CUpti_SubscriberParams_STRUCT_SIZE,
                                 .subscriberName = "Fathom",
                                 .oldSubscriberName = holder,
                                 .oldSubscriberSize = sizeof holder};
-  CUpti_SubscriberHandle subscriber = nullptr;
-  const CUptiResult result = api.subscribe(&subscriber, on_callback, nullptr, &params);
+  const CUptiResult result = api.subscribe(&subscriber_, on_callback, &listener, &params);
   if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && holder[0] != '\0') {
     fail(ErrorCode::unavailable, "{}; it calls itself '{}'", cupti_problem(api, result),
          std::string_view(holder, strnlen(holder, sizeof holder)));
   }
   check_cupti(api, result);
-  listener_of_all = &listener;
   for (const CUpti_CallbackId id :
        {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED,
         CUPTI_CBID_RESOURCE_MODULE_LOADED}) {
-    check_cupti(api, api.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id));
+    const CUptiResult enabled = api.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id);
+    if (enabled == CUPTI_SUCCESS) continue;
+    api.unsubscribe(subscriber_);
+    check_cupti(api, enabled);
   }
 }
+
+CuptiSubscription::~CuptiSubscription() { api_.unsubscribe(subscriber_); }
 
 CUcontext current_context() {
   device_api().info();  // says what is missing

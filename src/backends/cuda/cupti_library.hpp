@@ -20,6 +20,7 @@ struct Cupti {
   decltype(&cuptiGetVersion) get_version;
   decltype(&cuptiGetResultString) get_result_string;
   decltype(&cuptiSubscribe_v2) subscribe;
+  decltype(&cuptiUnsubscribe) unsubscribe;
   decltype(&cuptiEnableCallback) enable_callback;
   decltype(&cuptiGetGraphId) get_graph_id;
   decltype(&cuptiGetGraphExecId) get_graph_exec_id;
@@ -88,8 +89,19 @@ class CuptiListener {
   virtual void on_module_loaded(std::span<const std::byte>) {}
 };
 
-// Makes this process CUPTI's subscriber, for good. Throws Error{unavailable} when another tool is.
-void cupti_listen(const Cupti& api, CuptiListener& listener);
+// Makes the listener CUPTI's one subscriber in this process. Throws Error{unavailable} when there
+// is another, by its name.
+class CuptiSubscription {
+ public:
+  CuptiSubscription(const Cupti& api, CuptiListener& listener);
+  ~CuptiSubscription();
+  CuptiSubscription(const CuptiSubscription&) = delete;
+  CuptiSubscription& operator=(const CuptiSubscription&) = delete;
+
+ private:
+  const Cupti& api_;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+};
 
 // The current CUDA context, made when there is none; throws Error{unavailable} without a GPU.
 CUcontext current_context();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Program counters sampled while an op runs. Samples name a cubin by its checksum, so the code that
-// the driver loads is kept from the start.
+// Program counters sampled while an op runs. CUPTI knows the kernels of modules that are loaded
+// after sampling was enabled, and counts samples of others as foreign: sampling is enabled before
+// anything is launched, and stays so. Samples name a cubin by its checksum, so the code that the
+// driver loads is kept from the start.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -68,28 +70,25 @@ class SampleBuffer {
   CUpti_PCSamplingData data_{};
 };
 
-// Sampling of a context, from enable to disable; between pause() and resume() nothing is sampled.
-class SamplingSession {
+// Sampling of a context, between resume() and pause() only.
+class Sampling {
  public:
-  SamplingSession(const Cupti& api, CUcontext context) : api_(api), context_(context) {
+  Sampling(const Cupti& api, CUcontext context) : api_(api), context_(context) {
     CUpti_PCSamplingEnableParams params{};
     params.size = CUpti_PCSamplingEnableParamsSize;
     params.ctx = context_;
     check_cupti(api_, api_.pc_enable(&params));
-  }
-  ~SamplingSession() {
-    CUpti_PCSamplingDisableParams params{};
-    params.size = CUpti_PCSamplingDisableParamsSize;
-    params.ctx = context_;
-    api_.pc_disable(&params);
-  }
-  SamplingSession(const SamplingSession&) = delete;
-  SamplingSession& operator=(const SamplingSession&) = delete;
-
-  void prepare() {
     read_reasons();
     buffer_ = std::make_unique<SampleBuffer>(names_.size());
     configure();
+  }
+  Sampling(const Sampling&) = delete;
+  Sampling& operator=(const Sampling&) = delete;
+
+  void forget() {
+    samples_.clear();
+    profile_ = {};
+    first_error_ = CUPTI_SUCCESS;
   }
   void resume() {
     CUpti_PCSamplingStartParams params{};
@@ -211,30 +210,31 @@ void sort_by_samples(std::vector<T>& items) {
 
 class CuptiStalls final : public StallSource, OpScopeSink, CuptiListener {
  public:
-  CuptiStalls() : api_(cupti()) { cupti_listen(api_, *this); }
+  CuptiStalls() : api_(cupti()), subscription_(api_, *this), sampling_(api_, current_context()) {}
   OpScopeSink& scopes() override { return *this; }
   StallProfile sample(const std::string& op, int n_steps,
                       const std::function<void()>& step) override;
 
   void begin(const OpTag& tag, const Cost&) override {
-    open_ = session_ && op_ == tag.op;
-    if (open_) session_->resume();
+    open_ = op_ == tag.op;
+    if (open_) sampling_.resume();
   }
   void end() override {
-    if (open_) session_->pause();
+    if (open_) sampling_.pause();
     open_ = false;
   }
 
  private:
   void on_module_loaded(std::span<const std::byte> cubin) override;
-  void describe(const SamplingSession& session, StallProfile& profile);
+  void describe(StallProfile& profile);
 
   const Cupti& api_;
   std::mutex mutex_;                                   // of cubins_
   std::map<uint64_t, std::vector<std::byte>> cubins_;  // by checksum
-  SamplingSession* session_ = nullptr;                 // while a step is sampled
-  std::string op_;
-  bool open_ = false;
+  CuptiSubscription subscription_;
+  Sampling sampling_;
+  std::string op_;     // that is sampled
+  bool open_ = false;  // it runs
 };
 
 void CuptiStalls::on_module_loaded(std::span<const std::byte> cubin) {
@@ -248,11 +248,11 @@ void CuptiStalls::on_module_loaded(std::span<const std::byte> cubin) {
 }
 
 // Samples of one kernel stand together in the map.
-void CuptiStalls::describe(const SamplingSession& session, StallProfile& profile) {
+void CuptiStalls::describe(StallProfile& profile) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<KernelCode> code;
   uint64_t crc = 0;
-  for (const auto& [place, reasons] : session.samples()) {
+  for (const auto& [place, reasons] : sampling_.samples()) {
     const auto& [cubin, kernel, offset] = place;
     if (profile.kernels.empty() || crc != cubin || profile.kernels.back().kernel != kernel) {
       crc = cubin;
@@ -265,7 +265,7 @@ void CuptiStalls::describe(const SamplingSession& session, StallProfile& profile
     StalledPlace at;
     at.place.offset = static_cast<int64_t>(offset);
     for (const auto& [index, samples] : reasons) {
-      const std::string reason = session.reason(index);
+      const std::string reason = sampling_.reason(index);
       if (reason.empty() || samples == 0) continue;
       at.reasons.push_back({reason, samples});
       at.samples += samples;
@@ -293,18 +293,20 @@ StallProfile CuptiStalls::sample(const std::string& op, int n_steps,
                                  const std::function<void()>& step) {
   StallProfile profile;
   try {
-    SamplingSession session(api_, current_context());
-    session.prepare();
+    sampling_.forget();
+    struct Chosen {
+      std::string& op;
+      ~Chosen() { op.clear(); }
+    } const chosen{op_};
     op_ = op;
-    struct Open {
-      SamplingSession*& at;
-      ~Open() { at = nullptr; }
-    } const open{session_};
-    session_ = &session;
     for (int i = 0; i < n_steps; ++i) step();
-    session.finish(profile);
-    describe(session, profile);
-    if (profile.kernels.empty()) profile.problem = fmt::format("no sample of '{}' was taken", op);
+    sampling_.finish(profile);
+    describe(profile);
+    if (profile.kernels.empty()) {
+      profile.problem =
+          fmt::format("no sample of '{}' was taken, {} were of kernels unknown to CUPTI", op,
+                      profile.n_foreign);
+    }
     if (profile.n_dropped > 0 || profile.buffer_full) {
       profile.problem = fmt::format("{} samples were dropped by the GPU{}", profile.n_dropped,
                                     profile.buffer_full ? ", its buffer was full" : "");
@@ -319,8 +321,8 @@ StallProfile CuptiStalls::sample(const std::string& op, int n_steps,
 }  // namespace
 
 StallSource& stall_source() {
-  static CuptiStalls kStalls;
-  return kStalls;
+  static CuptiStalls* const kStalls = new CuptiStalls;  // CUPTI's threads outlive main()
+  return *kStalls;
 }
 
 }  // namespace fathom::cuda

@@ -100,6 +100,7 @@ class CuptiTrace final : public TraceSource, CuptiListener {
   bool recording_ = false;
   bool overflowed_ = false;
   RawTrace raw_;
+  CuptiSubscription subscription_;  // the last: it calls what stands above
 };
 
 CuptiTrace* the_trace = nullptr;
@@ -117,10 +118,9 @@ void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
 }
 
 // Before the context: the order that CUPTI wants.
-CuptiTrace::CuptiTrace() : api_(cupti()) {
+CuptiTrace::CuptiTrace() : api_(cupti()), subscription_(api_, *this) {
   the_trace = this;
   pool.fill();
-  cupti_listen(api_, *this);
   check_cupti(api_, api_.activity_register_timestamp_callback(host_time));
   uint8_t zeroed = 1;
   size_t bytes = sizeof zeroed;
@@ -199,8 +199,8 @@ TraceWindow CuptiTrace::stop(int n_steps) {
 }  // namespace
 
 TraceSource& trace_source() {
-  static CuptiTrace kTrace;
-  return kTrace;
+  static CuptiTrace* const kTrace = new CuptiTrace;  // CUPTI's threads outlive main()
+  return *kTrace;
 }
 
 }  // namespace fathom::cuda
