@@ -27,10 +27,11 @@ struct StallCount {
 
 struct StalledPlace {
   CodePlace place;
-  int64_t samples = 0;               // of warps that could not issue here
-  std::vector<StallCount> reasons;   // most samples first
-  std::vector<CodePlace> producers;  // of what long_scoreboard waits for here
-  std::string problem;               // why none could be looked for
+  int64_t samples = 0;              // of warps that could not issue here
+  std::vector<StallCount> reasons;  // most samples first
+  // Of what long_scoreboard, where it is a reason, waits for here.
+  std::vector<CodePlace> producers;
+  std::string problem;  // why there are none
 };
 
 struct KernelStalls {

@@ -2,7 +2,8 @@
 // What the CUDA backend sees of a step: a name for every kernel, records that are whole, counters
 // of known kernels, the loads behind a stall. A process can be watched in one way: each group of
 // tests needs a process of its own (ctest gives every test one, scripts/gpu/trace.sh a group).
-// FATHOM_TRACE_MODEL is watched instead of a tiny model. Skips where no GPU can be used.
+// FATHOM_TRACE_MODEL is watched instead of a tiny model, at FATHOM_TRACE_DEPTH. Skips where no GPU
+// can be used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,11 +38,16 @@ using testing::HasSubstr;
 
 constexpr int64_t kVocab = 2048;
 constexpr int kLayers = 2;
-constexpr int64_t kPrompt = 200;
 
 const Backend& cuda_backend() { return load_backend("cuda", ""); }
 
 const char* model_path() { return std::getenv("FATHOM_TRACE_MODEL"); }
+
+// Tokens before those of the steps.
+int64_t depth() {
+  const char* given = std::getenv("FATHOM_TRACE_DEPTH");
+  return given ? std::atoll(given) : 200;
+}
 
 // Without a GPU, why there is none. Asked of another program, so that this one has not touched it.
 std::string no_gpu() {
@@ -67,13 +73,13 @@ class Decoder {
  public:
   explicit Decoder(OpScopeSink* capture_sink) : engine_(open_engine()), sequence_(engine_) {
     engine_->runner().set_capture_sink(capture_sink);
-    sequence_.prefill(teacher_tokens(kPrompt, kVocab), LogitsMode::skip);
+    sequence_.prefill(teacher_tokens(depth(), kVocab), LogitsMode::skip);
     steps(2);  // op by op, which is captured then
   }
   void steps(int n) {
     for (int i = 0; i < n; ++i) {
       sequence_.step(1);
-      sequence_.truncate(kPrompt);
+      sequence_.truncate(depth());
     }
     engine_->runner().synchronize();
   }
@@ -125,6 +131,18 @@ Split split(const TraceStep& step) {
   return out;
 }
 
+void print_median(const TraceWindow& window) {
+  std::vector<Split> steps;
+  for (const TraceStep& step : window.steps) steps.push_back(split(step));
+  std::sort(steps.begin(), steps.end(),
+            [](const Split& a, const Split& b) { return a.span_ns < b.span_ns; });
+  const Split& s = steps[steps.size() / 2];
+  const auto us = [](int64_t ns) { return 1e-3 * static_cast<double>(ns); };
+  std::printf("%zu kernels a step: durations %.1f us, exclusive %.1f, gaps %.1f, span %.1f\n",
+              window.steps[0].records.size(), us(s.duration_ns), us(s.exclusive_ns), us(s.gap_ns),
+              us(s.span_ns));
+}
+
 using Name = std::tuple<int, std::string, int, std::string>;
 std::vector<Name> names_of(const TraceStep& step) {
   std::vector<Name> out;
@@ -135,13 +153,13 @@ std::vector<Name> names_of(const TraceStep& step) {
 
 TEST_F(CudaTrace, EveryKernelOfAStepHasAnOp) {
   Decoder decoder(&source_->scopes());
-  constexpr int kSteps = 5;
+  const int n_steps = std::getenv("FATHOM_TRACE_RECORD") ? 5 : 101;
   source_->start();
-  decoder.steps(kSteps);
-  const TraceWindow window = source_->stop(kSteps);
+  decoder.steps(n_steps);
+  const TraceWindow window = source_->stop(n_steps);
   ASSERT_EQ(window.problem, "");
   EXPECT_EQ(window.n_lost + window.n_invalid, 0);
-  ASSERT_EQ(window.steps.size(), static_cast<size_t>(kSteps));
+  ASSERT_EQ(window.steps.size(), static_cast<size_t>(n_steps));
   const int n_layers = decoder.engine().info().n_layers;
   std::map<std::string, std::set<int>> layers;
   for (const TraceStep& step : window.steps) {
@@ -162,11 +180,7 @@ TEST_F(CudaTrace, EveryKernelOfAStepHasAnOp) {
   for (const char* op : {"begin_step", "embed", "norm_head"}) {
     EXPECT_EQ(layers[op], std::set<int>{-1}) << op;
   }
-  const Split times = split(window.steps.back());
-  std::printf("%zu kernels a step: durations %.1f us, exclusive %.1f, gaps %.1f, span %.1f\n",
-              window.steps[0].records.size(), 1e-3 * static_cast<double>(times.duration_ns),
-              1e-3 * static_cast<double>(times.exclusive_ns),
-              1e-3 * static_cast<double>(times.gap_ns), 1e-3 * static_cast<double>(times.span_ns));
+  print_median(window);
   if (const char* path = std::getenv("FATHOM_TRACE_RECORD")) {
     ASSERT_NE(source_->raw(), nullptr);
     std::ofstream(path) << dump_json(to_json(*source_->raw())) << "\n";
@@ -338,7 +352,7 @@ TEST_F(CudaCounters, AStepIsCountedOpByOp) {
   print(whole, 1);
   ASSERT_EQ(whole.problem, "");
   const double declared =
-      static_cast<double>(decoder.engine().step_cost(kPrompt, 1, 1).memory_bytes());
+      static_cast<double>(decoder.engine().step_cost(depth(), 1, 1).memory_bytes());
   const double graph = value(whole, "step", "dram_read_bytes");
   std::printf("DRAM bytes: %.6g op by op, %.6g as one graph, %.6g declared\n", bytes, graph,
               declared);

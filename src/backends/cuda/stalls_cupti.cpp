@@ -264,18 +264,20 @@ void CuptiStalls::describe(StallProfile& profile) {
     KernelStalls& stalls = profile.kernels.back();
     StalledPlace at;
     at.place.offset = static_cast<int64_t>(offset);
+    bool waits_for_memory = false;
     for (const auto& [index, samples] : reasons) {
       const std::string reason = sampling_.reason(index);
       if (reason.empty() || samples == 0) continue;
       at.reasons.push_back({reason, samples});
       at.samples += samples;
+      waits_for_memory = waits_for_memory || reason == "long_scoreboard";
       add(stalls.reasons, reason, samples);
     }
     if (at.samples == 0) continue;
     stalls.samples += at.samples;
     if (code) {
       at.place = code->place(at.place.offset);
-      code->find_producers_of(at);
+      if (waits_for_memory) code->find_producers_of(at);
     } else {
       at.problem = "its code was not seen when it was loaded";
     }
