@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "device/device_api.hpp"
 #include "tensor/packed_matrix.hpp"
@@ -14,8 +15,9 @@ namespace fathom {
 class ThreadPool;
 struct CpuKernels;
 struct OpTable;
+struct OpVariant;
 
-inline constexpr uint32_t kBackendAbi = 3;
+inline constexpr uint32_t kBackendAbi = 4;
 
 struct Backend {
   uint32_t abi;
@@ -37,6 +39,8 @@ struct Backend {
   // read the host's StepState while they are submitted only, and bear rows with pos = -1.
   bool has_graphs = false;
   int default_ubatch = 512;  // rows of a prefill step, where the user does not say
+  // Other kernels for its ops (kernels/op_variant.hpp); null = none.
+  std::span<const OpVariant> (*variants)() = nullptr;
 };
 
 }  // namespace fathom

@@ -4,9 +4,12 @@
 // device/owned.hpp.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace fathom {
 
@@ -17,6 +20,18 @@ struct DeviceInfo {
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
   int64_t l2_bytes = 0;  // last-level cache
+};
+
+// A kernel that an op launched, and what of it fits on the device at a time.
+struct KernelLaunch {
+  std::string kernel;  // its symbol
+  std::array<int, 3> grid{}, block{};
+  int64_t shared_bytes = 0;  // static and dynamic, a block
+  int64_t local_bytes = 0;   // spilled, a thread
+  int registers = 0;         // a thread
+  int blocks_per_sm = 0;     // that can be resident
+  double occupancy = 0;      // resident threads over those that an SM can hold
+  double waves = 0;          // blocks over those that the device can hold
 };
 
 // Work of a stream runs in the order in which it was submitted, while the host goes on. What the
@@ -52,6 +67,13 @@ struct DeviceApi {
   // Kernels that this process has launched one by one: neither those that a capture recorded nor
   // those of graphs. Null on a device that launches nothing.
   int64_t (*kernel_launches)() = nullptr;
+  // The kernels that this thread launches one by one while fn runs. Null on a device that launches
+  // nothing.
+  std::vector<KernelLaunch> (*watch_launches)(const std::function<void()>& fn) = nullptr;
+  // As read_stream, but `passes` times in one go and past the first-level caches: the ceiling of
+  // what stays in the last-level cache, for bytes that fit there. Null where read_stream is.
+  void (*read_cached)(const void* data, int64_t bytes, int passes, uint64_t* sum,
+                      void* stream) = nullptr;
 };
 
 }  // namespace fathom

@@ -155,6 +155,11 @@ const DeviceApi& device_api() {
             read_stream({data, bytes, sum}, stream);
           },
       .kernel_launches = kernel_launches,
+      .watch_launches = watch_launches,
+      .read_cached =
+          [](const void* data, int64_t bytes, int passes, uint64_t* sum, void* stream) {
+            read_cached({data, bytes, sum}, passes, stream);
+          },
   };
   return kApi;
 }

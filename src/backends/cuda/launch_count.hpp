@@ -4,10 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "device/device_api.hpp"
 
 namespace fathom::cuda {
 
 int64_t kernel_launches();        // of this process
 void count_launches(bool count);  // of this thread: not while it captures
+// What this thread launches while fn runs.
+std::vector<KernelLaunch> watch_launches(const std::function<void()>& fn);
 
 }  // namespace fathom::cuda

@@ -15,5 +15,8 @@ struct ReadStreamArgs {
 
 // REQUIRES: alignment and size as above, each checked. `stream` is a cudaStream_t.
 void read_stream(const ReadStreamArgs& args, void* stream);
+// The same `passes` times in one launch, from the last-level cache where the bytes fit there: the
+// sum grows by as many. REQUIRES: passes > 0.
+void read_cached(const ReadStreamArgs& args, int passes, void* stream);
 
 }  // namespace fathom::cuda

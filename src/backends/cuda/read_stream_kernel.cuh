@@ -34,4 +34,32 @@ __global__ void read_stream_kernel(const ulonglong2* __restrict__ data, int64_t 
   if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
 }
 
+// The same over and over, past the first-level cache: in each pass a block takes the place of
+// another, so that what it reads was never its own.
+__global__ void read_cached_kernel(const ulonglong2* __restrict__ data, int64_t n_vectors,
+                                   int passes, unsigned long long* __restrict__ sum) {
+  constexpr int kUnroll = 4;
+  const int64_t n_threads = int64_t{gridDim.x} * blockDim.x;
+  unsigned long long own = 0;
+  for (int pass = 0; pass < passes; ++pass) {
+    const unsigned block = (blockIdx.x + static_cast<unsigned>(pass) * 37u) % gridDim.x;
+    int64_t vector = int64_t{block} * blockDim.x + threadIdx.x;
+    for (; vector + (kUnroll - 1) * n_threads < n_vectors; vector += kUnroll * n_threads) {
+#pragma unroll
+      for (int i = 0; i < kUnroll; ++i) {
+        const ulonglong2 v = __ldcg(data + vector + i * n_threads);
+        own += v.x + v.y;
+      }
+    }
+    for (; vector < n_vectors; vector += n_threads) {
+      const ulonglong2 v = __ldcg(data + vector);
+      own += v.x + v.y;
+    }
+  }
+  for (int lane_distance = 16; lane_distance > 0; lane_distance /= 2) {
+    own += __shfl_down_sync(0xffffffffu, own, lane_distance);
+  }
+  if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
+}
+
 }  // namespace fathom::cuda
