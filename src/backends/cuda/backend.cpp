@@ -6,6 +6,7 @@
 #include "backends/cuda/hidden_form.hpp"
 #include "backends/cuda/pack.hpp"
 #include "base/build_info.hpp"
+#include "kernels/attn/attn_seed.hpp"
 #include "kernels/op_table.hpp"
 
 namespace fathom::cuda {
@@ -43,6 +44,7 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
                                    .plan_matrix = cuda::plan_matrix,
                                    .pack_matrix = cuda::pack_matrix,
                                    .has_graphs = true,
-                                   .default_ubatch = 2048};
+                                   .default_ubatch = 2048,
+                                   .variants = cuda::attn_seed_variants};
   return &kBackend;
 }

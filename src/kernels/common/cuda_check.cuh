@@ -82,4 +82,15 @@ bool cluster_fits(void (*kernel)(Params...), int cluster, int threads, int share
   return false;
 }
 
+// Launches a kernel that starts when all before it in the stream have ended.
+template <class... Params, class... Args>
+void launch_in_order(void (*kernel)(Params...), dim3 grid, dim3 block, void* stream,
+                     Args&&... args) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = static_cast<cudaStream_t>(stream);
+  check(cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...));
+}
+
 }  // namespace fathom::cuda

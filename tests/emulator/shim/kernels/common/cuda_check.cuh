@@ -76,4 +76,10 @@ bool cluster_fits(void (*)(Params...), int, int, int) {
   return false;
 }
 
+template <class... Params, class... Args>
+void launch_in_order(void (*kernel)(Params...), dim3 grid, dim3 block, void* stream,
+                     Args&&... args) {
+  launch(kernel, grid, block, 0, stream, std::forward<Args>(args)...);
+}
+
 }  // namespace fathom::cuda
