@@ -36,6 +36,9 @@ struct OpenOptions {
   int max_sequences = 1;
   int max_logits_rows = 0;  // rows of logits kept at a time; 0 = max_sequences, at least 8
   ActivationType activations = ActivationType::int8;
+  // For measurements: a variant of an op that runs in its place, by the name that `fathom probe`
+  // lists; empty = none.
+  std::string variant;
   LogSink* log = nullptr;                             // must outlive the model
   std::function<void(double fraction)> on_progress;   // while weights load, 0 to 1
   const std::atomic<bool>* cancel_loading = nullptr;  // true: open() throws Error{cancelled}

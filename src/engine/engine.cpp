@@ -79,7 +79,8 @@ std::shared_ptr<Engine> Engine::open(const std::string& path, const OpenOptions&
 Engine::Engine(const std::string& path, const OpenOptions& options)
     : file_(gguf::File::open(path)),
       config_(read_model_config(file_)),
-      backend_(&select_backend(options.backend, options.backend_dir)),
+      varied_(vary_backend(select_backend(options.backend, options.backend_dir), options.variant)),
+      backend_(varied_ ? &varied_->backend : &select_backend(options.backend, options.backend_dir)),
       cpu_(select_kernels(*backend_, options)),
       limits_(choose_limits(config_, options, *backend_)) {
   const Activations activations = choose_activations(options);

@@ -10,6 +10,7 @@
 #include "base/thread_pool.hpp"
 #include "cache/gqa/gqa_cache.hpp"
 #include "engine/step_runner.hpp"
+#include "engine/varied_backend.hpp"
 #include "fathom/types.hpp"
 #include "gguf/gguf_file.hpp"
 #include "model/model_config.hpp"
@@ -52,6 +53,7 @@ class Engine {
 
   gguf::File file_;
   ModelConfig config_;
+  std::unique_ptr<VariedBackend> varied_;  // where a variant was asked for
   const Backend* backend_;
   const CpuKernels* cpu_;
   std::unique_ptr<ThreadPool> pool_;

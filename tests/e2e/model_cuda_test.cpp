@@ -81,6 +81,28 @@ TEST_P(CudaModel, IsAsNearToTheExactModelAsTheCpu) {
   }
 }
 
+// A variant of attention in place of the op's entry; chunks of few rows, which it takes itself.
+TEST_P(CudaModel, IsAsNearWithAVariantOfAttention) {
+  if (GetParam().kv != KvType::f16) GTEST_SKIP() << "the variants read an f16 cache";
+  OpenOptions exact;
+  exact.backend = "reference";
+  exact.n_ctx = 512;
+  exact.kv_type = KvType::f32;
+  const std::vector<float> oracle = all_logits(path_, exact, tokens(100));
+  OpenOptions options = options_;
+  options.n_ubatch = 16;
+  const std::vector<float> production = all_logits(path_, options, tokens(100));
+  const Divergence own = divergence(oracle, production, 2048);
+  for (const char* variant : {"seed", "seed:splits=8,staging=16,values=1,warps=8,window=256"}) {
+    options.variant = variant;
+    const std::vector<float> got = all_logits(path_, options, tokens(100));
+    EXPECT_NE(got, production) << variant << " did not run";
+    EXPECT_LE(divergence(oracle, got, 2048).mean_kl, 1.15 * own.mean_kl + 1e-5) << variant;
+  }
+  options.variant = "seed:splits=7";
+  EXPECT_THROW(all_logits(path_, options, tokens(1)), Error);
+}
+
 TEST_P(CudaModel, BitsDoNotDependOnHowTheWorkWasCut) {
   constexpr int64_t kTokens = 100;
   const std::vector<int32_t> text = tokens(kTokens);
