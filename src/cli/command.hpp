@@ -41,6 +41,7 @@ RunCommand add_bench(CLI::App& app, Context& context);
 RunCommand add_tokenize(CLI::App& app, Context& context);
 RunCommand add_inspect(CLI::App& app, Context& context);
 RunCommand add_perplexity(CLI::App& app, Context& context);
+RunCommand add_probe(CLI::App& app, Context& context);
 RunCommand add_synth(CLI::App& app, Context& context);
 RunCommand add_doctor(CLI::App& app, Context& context);
 

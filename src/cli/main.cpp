@@ -43,6 +43,11 @@ constexpr Command kCommands[] = {
      "  fathom perplexity model.gguf text.txt --activations f32 --save-base base.logits\n"
      "  fathom perplexity model.gguf text.txt --base base.logits",
      add_perplexity},
+    {"probe", "One op alone: its variants' bits and times, hot and cold",
+     "  fathom probe attn --shape smollm2-135m -d 52,512 --variant isa=avx2 --variant isa=scalar\n"
+     "  fathom probe attn --sweep isa=avx2,scalar threads=1,2 --no-times\n"
+     "  fathom probe norm_gate_up_act --shape smollm2-135m --type q8_0 -b 1,4 -d 1 --json",
+     add_probe},
     {"synth", "Write a random-weight model of a known shape, for speed work",
      "  fathom synth qwen7b.gguf --shape qwen2.5-7b --type q4_k_m\n"
      "  fathom synth --list",
