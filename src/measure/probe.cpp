@@ -229,8 +229,7 @@ class TimedOp {
     rotation_.set_bytes = set_bytes;
     rotation_.cache_bytes = options.cache_bytes;
     // Activations are the same for all sets, as a step's are still in the cache.
-    rotation_.distinct_bytes =
-        flush_.bytes() + (rotation_.n_sets - 1) * op_->cost().memory_bytes();
+    rotation_.distinct_bytes = flush_.bytes() + (rotation_.n_sets - 1) * op_->cost().memory_bytes();
     if (std::ranges::find(options.memories, ProbeMemory::cold) != options.memories.end())
       op_->make_sets(rotation_.n_sets);
     op_->reset();
