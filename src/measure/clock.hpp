@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <cstdint>
+#include <functional>
 
 namespace fathom::measure {
 
@@ -13,6 +14,9 @@ inline int64_t now_ns() {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
+
+// now_ns, or what a test puts in its place.
+using Clock = std::function<int64_t()>;
 
 // Nanoseconds that one now_ns() call costs here, and the smallest step it can show.
 struct ClockQuality {

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs of known truth, measured by the code that measures models: each is attributed right, or
+// refused.
+#include "measure/attribution.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "measure/diagnosis.hpp"
+#include "tests/support/synthetic_program.hpp"
+
+namespace fathom::measure {
+namespace {
+
+using test::SyntheticProgram;
+using testing::HasSubstr;
+
+constexpr int kLayers = 4;
+
+// Four layers of qkv, attn, ffn; attn grows from 20 to 60 us in each, all else is flat.
+SyntheticProgram model() {
+  SyntheticProgram program;
+  program.ops.push_back({"embed", -1, {2'000, 2'000}, 0});
+  for (int layer = 0; layer < kLayers; ++layer) {
+    program.ops.push_back({"qkv", layer, {50'000, 50'000}, 300});
+    program.ops.push_back({"attn", layer, {20'000, 60'000}, 300});
+    program.ops.push_back({"ffn", layer, {100'000, 100'000}, 300});
+  }
+  return program;
+}
+
+Observation observed(SyntheticProgram& program, int rounds = 40, size_t n_depths = 2) {
+  OpTrace trace(20'000, program.clock());
+  ObserveOptions options;
+  options.n_depths = n_depths;
+  options.source = &trace;
+  options.block_ns = 3e6;
+  options.min_rounds = options.max_rounds = rounds;
+  options.clock = program.clock();
+  return observe(program, options);
+}
+
+Attribution attributed(SyntheticProgram& program, int rounds = 40) {
+  const Observation observation = observed(program, rounds);
+  EXPECT_EQ(observation.problem, "");
+  return attribute(observation, {65, 1642});
+}
+
+double exact_sum(const Attribution& a) {
+  double sum = a.gaps.value;
+  for (const OpGrowth& op : a.ops) sum += op.growth.value;
+  return sum;
+}
+
+TEST(Attribution, FindsTheOpThatGrowsAndProvesTheOthersFlat) {
+  SyntheticProgram program = model();
+  const Attribution a = attributed(program);
+  EXPECT_TRUE(a.closure.closes);
+  EXPECT_TRUE(a.closure.precise);
+  EXPECT_NEAR(a.closure.growth.value, kLayers * 40'000, 1);
+  EXPECT_EQ(a.ops.front().op, "attn");
+  EXPECT_NEAR(a.ops.front().growth.value, kLayers * 40'000, 1);
+  EXPECT_EQ(a.ops.front().launches_hi, kLayers);
+  EXPECT_THAT(a.ops.front().layer_growth_ns, testing::Each(testing::DoubleNear(40'000, 1)));
+  for (size_t i = 1; i < a.ops.size(); ++i) EXPECT_NEAR(a.ops[i].growth.value, 0, 1);
+  EXPECT_NEAR(a.gaps.value, 0, 1);
+  EXPECT_NEAR(a.overhead[0], 13 * 40.0 / 682'000, 1e-4);
+}
+
+TEST(Attribution, ClosesUnderNoiseAndInterruptions) {
+  SyntheticProgram program = model();
+  program.noise = 0.2;
+  program.burst_share = 0.002;
+  const Attribution a = attributed(program, 200);
+  EXPECT_TRUE(a.closure.closes) << a.closure.residual.value << " of " << a.closure.limit_ns;
+  EXPECT_NEAR(a.closure.growth.value, kLayers * 40'000, 0.05 * kLayers * 40'000);
+  EXPECT_NEAR(a.closure.sum.value, exact_sum(a), 1) << "rows add up exactly";
+  EXPECT_EQ(a.ops.front().op, "attn");
+  EXPECT_LE(a.closure.growth.interval.lo, kLayers * 40'000);
+  EXPECT_GE(a.closure.growth.interval.hi, kLayers * 40'000);
+  EXPECT_GT(a.closure.aa_floor_ns, 0);
+}
+
+TEST(Attribution, AnOpOfTheDeeperAnchorAloneIsAdded) {
+  SyntheticProgram program = model();
+  program.ops.push_back({"combine", 2, {0, 7'000}, 500});
+  const Attribution a = attributed(program);
+  EXPECT_TRUE(a.closure.closes);
+  const auto found =
+      std::find_if(a.launches.begin(), a.launches.end(),
+                   [](const LaunchGrowth& launch) { return launch.key.op == "combine"; });
+  ASSERT_NE(found, a.launches.end());
+  EXPECT_EQ(found->match, Match::added);
+  EXPECT_NEAR(found->growth.value, 7'000, 1);
+  EXPECT_NEAR(a.closure.correction_ns, 40, 1) << "its watching is taken off the sum";
+}
+
+TEST(Attribution, AnOpOfTheShallowAnchorAloneIsRemoved) {
+  SyntheticProgram program = model();
+  program.ops.push_back({"small_cache", 1, {9'000, 0}, 0});
+  const Attribution a = attributed(program);
+  EXPECT_TRUE(a.closure.closes);
+  EXPECT_EQ(a.launches.back().match, Match::removed);
+  EXPECT_NEAR(a.launches.back().growth.value, -9'000, 1);
+}
+
+TEST(Attribution, ASleepOfTheHostIsIdleTimeAndNoOps) {
+  SyntheticProgram program = model();
+  for (test::SyntheticOp& op : program.ops) op.ns[1] = op.ns[0];
+  program.sleep = [](size_t depth, bool) { return depth == 1 ? 80'000 : 0; };
+  const Attribution a = attributed(program);
+  EXPECT_TRUE(a.closure.closes);
+  EXPECT_NEAR(a.gaps.value, 80'000, 1);
+  EXPECT_NEAR(a.ops.front().growth.value, 0, 1);
+  const std::optional<Diagnosis> diagnosis = diagnose_gaps(a);
+  ASSERT_TRUE(diagnosis.has_value());
+  EXPECT_EQ(diagnosis->verdict, Verdict::launch);
+}
+
+TEST(Attribution, WhatHappensInUnwatchedStepsAloneDoesNotClose) {
+  SyntheticProgram program = model();
+  program.sleep = [](size_t depth, bool watched) { return depth == 1 && !watched ? 30'000 : 0; };
+  const Attribution a = attributed(program);
+  EXPECT_FALSE(a.closure.closes);
+  EXPECT_NEAR(a.closure.residual.value, 30'000, 1);
+  ASSERT_FALSE(a.closure.terms.empty());
+  EXPECT_THAT(a.closure.terms.front().name, HasSubstr("watched steps take"));
+  EXPECT_NEAR(a.closure.terms.front().ns, 30'000, 1);
+}
+
+TEST(Attribution, WatchingThatChangesThePathIsOverhead) {
+  SyntheticProgram program = model();
+  program.watching_ns = 9'000;
+  const Attribution a = attributed(program);
+  EXPECT_GT(a.overhead[0], kOverheadShare);
+}
+
+TEST(Attribution, AThrottledClockShows) {
+  SyntheticProgram program = model();
+  EXPECT_LT(attributed(program).clock_drift, kClockDriftShare);
+  int calls = 0;
+  program.speed = [&calls](size_t) { return ++calls > 100 ? 800.0 : 1000.0; };
+  const Observation throttled = observed(program);
+  EXPECT_EQ(attribute(throttled, {65, 1642}).clock_drift, 0) << "it hits all arms alike";
+  program.speed = [](size_t depth) { return depth == 1 ? 950.0 : 1000.0; };
+  EXPECT_GT(attributed(program).clock_drift, kClockDriftShare);
+  program.speed = [](size_t) { return 0.0; };
+  EXPECT_LT(attributed(program).clock_drift, 0) << "not known";
+}
+
+TEST(Attribution, NothingGrowsBelowTheNoiseFloor) {
+  SyntheticProgram program = model();
+  for (test::SyntheticOp& op : program.ops) op.ns[1] = op.ns[0];
+  program.noise = 0.3;
+  const Attribution a = attributed(program, 40);
+  EXPECT_GT(a.closure.aa_floor_ns, kFloorShare * std::abs(a.closure.growth.value));
+  EXPECT_FALSE(diagnose_gaps(a).has_value());
+}
+
+TEST(Attribution, FitsALineThroughAllDepths) {
+  SyntheticProgram program;
+  program.ops.push_back({"attn", 0, {100'000, 150'000, 200'000, 400'000}, 0});
+  const Observation o = observed(program, 10, 4);
+  const Attribution a = attribute(o, {100, 200, 300, 700});
+  EXPECT_NEAR(a.line.slope_ns, 500, 0.1);
+  EXPECT_NEAR(a.line.intercept_ns, 50'000, 1);
+  EXPECT_TRUE(o.depths[1].traced.empty()) << "only the anchors are watched";
+  EXPECT_NEAR(a.closure.growth.value, 300'000, 1);
+}
+
+TEST(Observation, EveryRoundIsMirroredAndEveryArmRunsTwice) {
+  SyntheticProgram program = model();
+  const Observation o = observed(program, 12, 2);
+  ASSERT_EQ(o.order.size(), 12u);
+  bool differs = false;
+  for (const std::vector<int>& order : o.order) {
+    ASSERT_EQ(order.size(), 8u);
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(order[i], order[7 - i]);
+    differs = differs || order != o.order.front();
+  }
+  EXPECT_TRUE(differs);
+  EXPECT_EQ(o.stopped, "rounds");
+}
+
+TEST(Observation, StopsWhenPreciseAndSaysSo) {
+  SyntheticProgram program = model();
+  OpTrace trace(20'000, program.clock());
+  ObserveOptions options;
+  options.source = &trace;
+  options.block_ns = 3e6;
+  options.clock = program.clock();
+  options.precise_enough = residual_is_precise;
+  const Observation o = observe(program, options);
+  EXPECT_EQ(o.stopped, "precision");
+  EXPECT_EQ(o.n_rounds(), 10u);
+}
+
+TEST(Observation, ALostRecordEndsIt) {
+  SyntheticProgram program = model();
+  OpTrace trace(20, program.clock());  // too small for a window
+  ObserveOptions options;
+  options.source = &trace;
+  options.block_ns = 3e6;
+  options.clock = program.clock();
+  EXPECT_THAT(observe(program, options).problem, HasSubstr("records were lost"));
+}
+
+TEST(Observation, GoesThroughJsonUnchanged) {
+  SyntheticProgram program = model();
+  program.noise = 0.1;
+  const Observation o = observed(program, 12);
+  const Observation back = observation_from_json(parse_json(dump_json(observation_json(o)), "o"));
+  EXPECT_EQ(back.lo().plan, o.lo().plan);
+  EXPECT_EQ(back.order, o.order);
+  const Attribution a = attribute(o, {1, 2}), b = attribute(back, {1, 2});
+  EXPECT_EQ(a.closure.residual.value, b.closure.residual.value);
+  EXPECT_EQ(a.ops.front().growth.interval.lo, b.ops.front().growth.interval.lo);
+  EXPECT_THROW(observation_from_json(parse_json("{}", "o")), Error);
+  const TraceStep step = trace_step_from_json(trace_step_json(o.shown[1]));
+  EXPECT_EQ(step.records.size(), o.shown[1].records.size());
+  EXPECT_EQ(step.records.back().end_ns, o.shown[1].records.back().end_ns);
+}
+
+// The same with time that really passes.
+TEST(Observation, MeasuresBusyLoopsOfKnownLength) {
+  class Busy : public StepProgram {
+   public:
+    void step(size_t depth) override {
+      for (int layer = 0; layer < 2; ++layer) {
+        spin("qkv", layer, 40'000);
+        spin("attn", layer, depth == 0 ? 30'000 : 130'000);
+      }
+    }
+    void watch(OpScopeSink* scopes) override { sink_ = scopes; }
+
+   private:
+    void spin(const char* op, int layer, int64_t ns) {
+      if (sink_) sink_->begin({op, layer}, Cost{});
+      const int64_t until = now_ns() + ns;
+      while (now_ns() < until) {
+      }
+      if (sink_) sink_->end();
+    }
+    OpScopeSink* sink_ = nullptr;
+  } program;
+  OpTrace trace(20'000);
+  ObserveOptions options;
+  options.source = &trace;
+  options.block_ns = 1.5e6;
+  options.min_rounds = options.max_rounds = 40;
+  const Attribution a = attribute(observe(program, options), {1, 2});
+  EXPECT_EQ(a.ops.front().op, "attn");
+  EXPECT_NEAR(a.ops.front().growth.value, 200'000, 20'000);
+  EXPECT_NEAR(a.closure.growth.value, 200'000, 20'000);
+}
+
+}  // namespace
+}  // namespace fathom::measure

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of one program at several depths, timed without a watcher and, at the first and the last
+// depth, with one, in mirrored rounds: a round runs every arm once in random order and then once
+// more in the reverse order (ABBA), so that a drift within it falls on all arms alike, and the two
+// blocks of an arm are an A/A pair. A block is a lead-in step and then a few counted ones.
+// The raw blocks are all that attribution is computed from; as JSON they cross from a process to
+// another and into result files.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "base/op_scope.hpp"
+#include "device/trace.hpp"
+#include "measure/census.hpp"
+#include "measure/clock.hpp"
+
+namespace fathom::measure {
+
+// What is measured. A step at a depth is the same work however often it runs.
+class StepProgram {
+ public:
+  virtual ~StepProgram() = default;
+  virtual void step(size_t depth) = 0;  // an index
+  // The source's scopes hear of every op until they are told to stop; only between blocks.
+  virtual void watch(OpScopeSink* scopes) = 0;
+  // A figure proportional to the clock of what runs the steps; 0 = it cannot be told.
+  virtual double clock_speed() { return 0; }
+};
+
+struct UntracedBlock {
+  int64_t ns = 0;  // of `steps` steps
+  int64_t steps = 0;
+  double clock = 0;  // clock_speed() before it
+  double step_ns() const { return static_cast<double>(ns) / static_cast<double>(steps); }
+};
+
+struct TracedBlock {
+  int64_t ns = 0;  // host time around the counted steps
+  int64_t steps = 0;
+  double clock = 0;
+  std::vector<int64_t> exclusive_ns, gap_ns;  // sums over the steps, by place in the plan
+  int64_t span_ns = 0;
+  int64_t busy_ns = 0;
+  double step_ns() const { return static_cast<double>(ns) / static_cast<double>(steps); }
+  double period_ns() const { return static_cast<double>(span_ns) / static_cast<double>(steps); }
+};
+
+// An arm's two blocks of a round, in the order in which they ran.
+template <class Block>
+using BlockPair = std::array<Block, 2>;
+
+struct DepthSamples {
+  std::vector<BlockPair<UntracedBlock>> untraced;  // [round]
+  std::vector<BlockPair<TracedBlock>> traced;      // [round]; only of the anchors
+  std::vector<Launch> plan;                        // of the traced steps
+};
+
+struct Observation {
+  uint64_t seed = 0;
+  std::vector<DepthSamples> depths;
+  std::vector<std::vector<int>> order;  // [round][place of 2 n] -> arm; see arm_name()
+  std::string stopped;                  // "precision", "time" or "rounds"
+  std::string problem;                  // not empty: why the traced windows prove nothing
+  std::array<TraceStep, 2> shown;       // one traced step of each anchor, for a timeline
+
+  size_t n_rounds() const { return order.size(); }
+  const DepthSamples& lo() const { return depths.front(); }
+  const DepthSamples& hi() const { return depths.back(); }
+};
+
+struct ObserveOptions {
+  size_t n_depths = 2;
+  bool untraced = true;
+  TraceSource* source = nullptr;  // null = no traced arms
+  double block_ns = 30e6;         // a block's counted steps take about so long, one at least
+  int min_rounds = 10;
+  int max_rounds = 2000;
+  double max_seconds = 60;
+  uint64_t seed = 1;
+  // Looked at every few rounds from min_rounds on: whether the intervals are narrow enough.
+  std::function<bool(const Observation&)> precise_enough;
+  std::function<void(int round)> between_rounds;  // for what is sampled beside the arms
+  Clock clock = now_ns;
+  const std::atomic<bool>* cancel = nullptr;
+  std::function<void(double fraction)> progress;
+};
+
+// Throws Error{cancelled}. Traced windows that prove nothing end it with Observation::problem.
+Observation observe(StepProgram& program, const ObserveOptions& options);
+
+// "untraced 0", "traced 1": the arms of `order`, by index.
+std::vector<std::string> arm_names(const ObserveOptions& options);
+
+// All but `shown`. Throws Error{bad_file} for a document that is none.
+Json observation_json(const Observation& observation);
+Observation observation_from_json(const Json& json);
+Json trace_step_json(const TraceStep& step);
+TraceStep trace_step_from_json(const Json& json);
+
+}  // namespace fathom::measure

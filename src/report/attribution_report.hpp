@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `fathom attribute` found, as a table for the terminal, as the summary of a result document,
+// and as a page. A report whose gates did not all pass shows what was measured, but no diagnosis.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "measure/attribution.hpp"
+#include "measure/decomposition.hpp"
+#include "measure/diagnosis.hpp"
+#include "report/perfetto.hpp"
+#include "report/result.hpp"
+
+namespace fathom::report {
+
+// One knob changed, what the decomposition predicted, and what came.
+struct Confirmation {
+  struct Effect {
+    std::string what;                    // "attn in the engine", "the step's wall time"
+    double base_ns = 0, changed_ns = 0;  // growth between the anchors
+    std::optional<std::array<double, 2>> predicted_ns;  // least and most of changed_ns
+    measure::Interval changed_ci{0, 0};
+  };
+  std::string knob;   // "threads 2 -> 1"
+  std::string basis;  // how it was predicted
+  std::vector<Effect> effects;
+  std::vector<std::string> gaps;  // sentences: where prediction and measurement part
+  std::string problem;            // not empty: nothing was measured, and why
+};
+
+struct AttributionReport {
+  std::string model, backend, device, kv_type;
+  int threads = 0;
+  std::vector<int64_t> depths;
+  std::vector<std::string> kv_fill;  // of each depth
+  std::vector<int64_t> kv_bytes;     // of the cache, that a step at each depth declares to read
+  size_t rounds = 0;
+  std::vector<int64_t> block_steps;  // of each depth
+  std::string stopped;
+  uint64_t seed = 0;
+  measure::Attribution attribution;
+  measure::Peaks peaks;
+  std::vector<measure::OpCost> costs_lo, costs_hi;
+  std::vector<measure::Decomposition> decompositions;  // of the ops that grow
+  std::vector<measure::Diagnosis> diagnoses;           // empty unless trusted
+  std::optional<Confirmation> confirmation;
+  std::vector<Gate> gates;
+
+  bool trusted() const;
+};
+
+std::string attribution_text(const AttributionReport& report, bool colour);
+Json attribution_json(const AttributionReport& report);
+// One file that needs no other; `document` is put into it as data.
+std::string attribution_html(const AttributionReport& report, const Json& document);
+// A track for each anchor.
+std::vector<TraceTrack> attribution_tracks(const std::array<TraceStep, 2>& steps,
+                                           const std::vector<int64_t>& depths);
+
+// The ops in whose growth the interval excludes 0 and which carry at least 1 % of the step's.
+bool grows(const measure::OpGrowth& op, const measure::Attribution& attribution);
+
+}  // namespace fathom::report
