@@ -38,6 +38,7 @@ struct Command {
 
 RunCommand add_run(CLI::App& app, Context& context);
 RunCommand add_bench(CLI::App& app, Context& context);
+RunCommand add_attribute(CLI::App& app, Context& context);
 RunCommand add_tokenize(CLI::App& app, Context& context);
 RunCommand add_inspect(CLI::App& app, Context& context);
 RunCommand add_perplexity(CLI::App& app, Context& context);

@@ -30,6 +30,12 @@ constexpr Command kCommands[] = {
      "  fathom bench model.gguf -p 0 -d 2048 -npl 1,8,32 --fill synthetic\n"
      "  fathom bench model.gguf --profile --depths 64,1641",
      add_bench},
+    {"attribute", "Find what makes a decode step slower at depth, and why",
+     "  fathom attribute model.gguf --depths 64,1641\n"
+     "  fathom attribute model.gguf --depths 64,512,1024,2048 --html growth.html\n"
+     "  fathom attribute model.gguf --confirm threads=1\n"
+     "  fathom attribute model.gguf --json > growth.json",
+     add_attribute},
     {"inspect", "Show what is in a GGUF file and how it would be served",
      "  fathom inspect model.gguf\n"
      "  fathom inspect model.gguf --json",

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "measure/diagnosis.hpp"
+#include "measure/observation_json.hpp"
 #include "tests/support/synthetic_program.hpp"
 
 namespace fathom::measure {
@@ -213,16 +214,18 @@ TEST(Observation, GoesThroughJsonUnchanged) {
   SyntheticProgram program = model();
   program.noise = 0.1;
   const Observation o = observed(program, 12);
-  const Observation back = observation_from_json(parse_json(dump_json(observation_json(o)), "o"));
+  const Observation back =
+      observation_from_json(parse_json(dump_json(observation_header(o, {64, 1641})), "header"),
+                            parse_json(dump_json(observation_samples(o, {64, 1641})), "samples"));
   EXPECT_EQ(back.lo().plan, o.lo().plan);
   EXPECT_EQ(back.order, o.order);
   const Attribution a = attribute(o, {1, 2}), b = attribute(back, {1, 2});
   EXPECT_EQ(a.closure.residual.value, b.closure.residual.value);
   EXPECT_EQ(a.ops.front().growth.interval.lo, b.ops.front().growth.interval.lo);
-  EXPECT_THROW(observation_from_json(parse_json("{}", "o")), Error);
-  const TraceStep step = trace_step_from_json(trace_step_json(o.shown[1]));
-  EXPECT_EQ(step.records.size(), o.shown[1].records.size());
-  EXPECT_EQ(step.records.back().end_ns, o.shown[1].records.back().end_ns);
+  EXPECT_THROW(observation_from_json(Json::object(), Json::array()), Error);
+  const TraceStep step = trace_step_from_json(trace_step_json(o.hi().shown));
+  EXPECT_EQ(step.records.size(), o.hi().shown.records.size());
+  EXPECT_EQ(step.records.back().end_ns, o.hi().shown.records.back().end_ns);
 }
 
 // The same with time that really passes.

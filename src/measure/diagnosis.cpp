@@ -14,6 +14,8 @@ constexpr double kComputeShare = 0.6;
 constexpr double kIdleShare = 0.6;  // below it a limit was not met
 constexpr double kActiveShare = 0.8;
 constexpr double kLaunchShare = 0.5;
+constexpr double kFewestBytes = 0.9;      // of the declared ones: below it a cache served some
+constexpr double kMostBytes = 1.2;        // above it some were read again
 constexpr double kPlausibleShare = 1.03;  // of a peak; more was not what the peak measures
 
 // Waiting for loads, as the counters of several chips call it.
@@ -66,6 +68,16 @@ void tell_rates(Diagnosis& out, const Decomposition& parts, const Rates& rates) 
                   parts.exposed_growth_ns() * 1e-3, parts.growth_ns() * 1e-3));
 }
 
+// Whether counters saw the bytes that the op declares.
+void tell_bytes(Diagnosis& out, const Decomposition& parts, const Evidence& evidence) {
+  if (!evidence.memory_bytes || parts.bytes_hi == 0) return;
+  const double ratio = *evidence.memory_bytes / static_cast<double>(parts.bytes_hi);
+  out.known.push_back(fmt::format("counters saw {:.2f} times the declared bytes{}", ratio,
+                                  ratio < kFewestBytes ? ": a cache served the rest"
+                                  : ratio > kMostBytes ? ": some were read more than once"
+                                                       : ""));
+}
+
 void tell_missing(Diagnosis& out, const Evidence& evidence, bool counted) {
   const std::string why =
       evidence.why_no_counters.empty() ? "" : fmt::format(" ({})", evidence.why_no_counters);
@@ -108,6 +120,12 @@ Diagnosis diagnose(const Decomposition& parts, const Evidence& evidence, const P
   Diagnosis out{.op = parts.op, .verdict = Verdict::undetermined, .known = {}, .missing = {}};
   const Rates rates = rates_of(parts, evidence, peaks);
   tell_rates(out, parts, rates);
+  if (parts.bytes_hi == parts.bytes_lo && parts.flops_hi == parts.flops_lo) {
+    out.known.push_back(
+        "it declares the same work at both depths: something beside it, such as what the caches "
+        "hold, makes that work slower");
+  }
+  tell_bytes(out, parts, evidence);
   if (parts.residence == Residence::partly_cached) {
     out.known.push_back(
         "a step's bytes are between one and two last-level caches, so part of them "

@@ -92,6 +92,18 @@ TEST(Diagnosis, CountersTellLatencyFromParallelismFromBandwidth) {
       << "between the limits";
 }
 
+TEST(Diagnosis, DeclaredBytesAreCheckedAgainstCounters) {
+  const Decomposition parts = grown(39'000'000, 0);  // 40 MB at the deeper anchor
+  Evidence evidence = counters(0.4, 0.95, "long_scoreboard");
+  const auto told = [&](double bytes) {
+    evidence.memory_bytes = bytes;
+    return diagnose(parts, evidence, kPeaks).known;
+  };
+  EXPECT_THAT(told(20e6), Contains(HasSubstr("0.50 times the declared bytes: a cache")));
+  EXPECT_THAT(told(40e6), Contains(testing::EndsWith("1.00 times the declared bytes")));
+  EXPECT_THAT(told(60e6), Contains(HasSubstr("1.50 times the declared bytes: some were read")));
+}
+
 TEST(Diagnosis, FewBlocksAreEvidenceButDecideNothingAlone) {
   Evidence evidence;
   evidence.blocks = 20;

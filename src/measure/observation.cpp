@@ -23,13 +23,16 @@ struct BlockArm {
   bool traced;
 };
 
+bool is_traced(const ObserveOptions& options, size_t depth) {
+  if (options.traced.empty()) return depth == 0 || depth + 1 == options.n_depths;
+  return std::find(options.traced.begin(), options.traced.end(), depth) != options.traced.end();
+}
+
 std::vector<BlockArm> arms_of(const ObserveOptions& options) {
   std::vector<BlockArm> arms;
   for (size_t depth = 0; depth < options.n_depths; ++depth) {
     if (options.untraced) arms.push_back({depth, false});
-    if (options.source && (depth == 0 || depth + 1 == options.n_depths)) {
-      arms.push_back({depth, true});
-    }
+    if (options.source && is_traced(options, depth)) arms.push_back({depth, true});
   }
   return arms;
 }
@@ -160,7 +163,7 @@ class Observer {
     block.gap_ns = std::move(census.gap_ns);
     block.span_ns = census.span_ns;
     block.busy_ns = census.busy_ns;
-    out_.shown[depth == 0 ? 0 : 1] = window.steps.back();
+    samples.shown = window.steps.back();
     return block;
   }
 
@@ -180,6 +183,13 @@ std::vector<std::string> arm_names(const ObserveOptions& options) {
     names.push_back(fmt::format("{} {}", arm.traced ? "traced" : "untraced", arm.depth));
   }
   return names;
+}
+
+Observation of_depths(const Observation& observation, const std::vector<size_t>& depths) {
+  Observation out = observation;
+  out.depths.clear();
+  for (const size_t depth : depths) out.depths.push_back(observation.depths[depth]);
+  return out;
 }
 
 Observation observe(StepProgram& program, const ObserveOptions& options) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of one program at several depths, timed without a watcher and, at the first and the last
-// depth, with one, in mirrored rounds: a round runs every arm once in random order and then once
-// more in the reverse order (ABBA), so that a drift within it falls on all arms alike, and the two
-// blocks of an arm are an A/A pair. A block is a lead-in step and then a few counted ones.
-// The raw blocks are all that attribution is computed from; as JSON they cross from a process to
-// another and into result files.
+// Steps of one program at several depths, timed without a watcher and, at some depths, with one, in
+// mirrored rounds: a round runs every arm once in random order and then once more in the reverse
+// order (ABBA), so that a drift within it falls on all arms alike, and the two blocks of an arm are
+// an A/A pair. A block is a lead-in step and then a few counted ones. The raw blocks are all that
+// attribution is computed from; as JSON they cross from a process to another and into result files.
 #pragma once
 
 #include <array>
@@ -14,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.hpp"
 #include "base/op_scope.hpp"
 #include "device/trace.hpp"
 #include "measure/census.hpp"
@@ -59,6 +57,7 @@ struct DepthSamples {
   std::vector<BlockPair<UntracedBlock>> untraced;  // [round]
   std::vector<BlockPair<TracedBlock>> traced;      // [round]; only of the anchors
   std::vector<Launch> plan;                        // of the traced steps
+  TraceStep shown;                                 // the newest of them, for a timeline
 };
 
 struct Observation {
@@ -67,7 +66,6 @@ struct Observation {
   std::vector<std::vector<int>> order;  // [round][place of 2 n] -> arm; see arm_name()
   std::string stopped;                  // "precision", "time" or "rounds"
   std::string problem;                  // not empty: why the traced windows prove nothing
-  std::array<TraceStep, 2> shown;       // one traced step of each anchor, for a timeline
 
   size_t n_rounds() const { return order.size(); }
   const DepthSamples& lo() const { return depths.front(); }
@@ -78,6 +76,7 @@ struct ObserveOptions {
   size_t n_depths = 2;
   bool untraced = true;
   TraceSource* source = nullptr;  // null = no traced arms
+  std::vector<size_t> traced;     // depths with a traced arm; empty = the first and the last
   double block_ns = 30e6;         // a block's counted steps take about so long, one at least
   int min_rounds = 10;
   int max_rounds = 2000;
@@ -97,10 +96,7 @@ Observation observe(StepProgram& program, const ObserveOptions& options);
 // "untraced 0", "traced 1": the arms of `order`, by index.
 std::vector<std::string> arm_names(const ObserveOptions& options);
 
-// All but `shown`. Throws Error{bad_file} for a document that is none.
-Json observation_json(const Observation& observation);
-Observation observation_from_json(const Json& json);
-Json trace_step_json(const TraceStep& step);
-TraceStep trace_step_from_json(const Json& json);
+// The observation as if it had been of some of its depths only; `order` stays that of all.
+Observation of_depths(const Observation& observation, const std::vector<size_t>& depths);
 
 }  // namespace fathom::measure

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Observations and traced steps as JSON, and back.
+#include "measure/observation_json.hpp"
+
+#include <algorithm>
+
 #include "base/error.hpp"
-#include "measure/observation.hpp"
 
 namespace fathom::measure {
 namespace {
@@ -52,23 +55,30 @@ void read_block(const Json& json, TracedBlock& block) {
 }
 
 template <class Block>
-Json pairs_json(const std::vector<BlockPair<Block>>& pairs) {
-  Json out = Json::array();
-  for (const BlockPair<Block>& pair : pairs) {
-    out.push_back(Json::array({block_json(pair[0]), block_json(pair[1])}));
-  }
-  return out;
-}
-
-template <class Block>
-void read_pairs(const Json& json, std::vector<BlockPair<Block>>& pairs) {
-  for (const Json& pair : json) {
-    BlockPair<Block>& blocks = pairs.emplace_back();
-    for (size_t half : {size_t{0}, size_t{1}}) {
-      read_block(pair.at(half), blocks[half]);
-      if (blocks[half].steps < 1) fail(ErrorCode::bad_file, "an observation's block has no steps");
+void add_samples(Json& out, const std::vector<BlockPair<Block>>& pairs, const char* arm,
+                 int64_t depth, int configuration) {
+  for (size_t round = 0; round < pairs.size(); ++round) {
+    for (int half : {0, 1}) {
+      Json sample{{"arm", arm},
+                  {"configuration", configuration},
+                  {"depth", depth},
+                  {"round", round},
+                  {"half", half}};
+      sample.update(block_json(pairs[round][static_cast<size_t>(half)]));
+      out.push_back(std::move(sample));
     }
   }
+}
+
+// Samples come by round and half.
+template <class Block>
+void read_sample(const Json& json, std::vector<BlockPair<Block>>& pairs) {
+  const size_t round = json.at("round"), half = json.at("half");
+  if (round > pairs.size() || half > 1) fail(ErrorCode::bad_file, "a sample is out of order");
+  if (round == pairs.size()) pairs.emplace_back();
+  Block& block = pairs[round][half];
+  read_block(json, block);
+  if (block.steps < 1) fail(ErrorCode::bad_file, "a sample's block has no steps");
 }
 
 // Blocks must fit the plan and have a round each.
@@ -88,34 +98,50 @@ void check(const Observation& observation) {
 
 }  // namespace
 
-Json observation_json(const Observation& observation) {
-  Json depths = Json::array();
+Json observation_samples(const Observation& observation, const std::vector<int64_t>& depths,
+                         int configuration) {
+  Json out = Json::array();
+  for (size_t i = 0; i < observation.depths.size(); ++i) {
+    add_samples(out, observation.depths[i].untraced, "untraced", depths[i], configuration);
+    add_samples(out, observation.depths[i].traced, "traced", depths[i], configuration);
+  }
+  return out;
+}
+
+Json observation_header(const Observation& observation, const std::vector<int64_t>& depths) {
+  Json plans = Json::array();
   for (const DepthSamples& depth : observation.depths) {
-    Json plan = Json::array();
+    Json& plan = plans.emplace_back(Json::array());
     for (const Launch& launch : depth.plan) plan.push_back(launch_json(launch));
-    depths.push_back({{"untraced", pairs_json(depth.untraced)},
-                      {"traced", pairs_json(depth.traced)},
-                      {"plan", std::move(plan)}});
   }
   return {{"seed", observation.seed},
           {"stopped", observation.stopped},
           {"problem", observation.problem},
           {"order", observation.order},
-          {"depths", std::move(depths)}};
+          {"depths", depths},
+          {"plans", std::move(plans)}};
 }
 
-Observation observation_from_json(const Json& json) {
+Observation observation_from_json(const Json& header, const Json& samples) {
   try {
     Observation observation;
-    observation.seed = json.at("seed");
-    observation.stopped = json.at("stopped");
-    observation.problem = json.at("problem");
-    observation.order = json.at("order");
-    for (const Json& from : json.at("depths")) {
+    observation.seed = header.at("seed");
+    observation.stopped = header.at("stopped");
+    observation.problem = header.at("problem");
+    observation.order = header.at("order");
+    const std::vector<int64_t> depths = header.at("depths");
+    for (size_t i = 0; i < depths.size(); ++i) {
       DepthSamples& depth = observation.depths.emplace_back();
-      read_pairs(from.at("untraced"), depth.untraced);
-      read_pairs(from.at("traced"), depth.traced);
-      for (const Json& launch : from.at("plan")) depth.plan.push_back(launch_from_json(launch));
+      for (const Json& launch : header.at("plans").at(i)) {
+        depth.plan.push_back(launch_from_json(launch));
+      }
+    }
+    for (const Json& sample : samples) {
+      const auto at = std::find(depths.begin(), depths.end(), sample.at("depth").get<int64_t>());
+      if (at == depths.end()) fail(ErrorCode::bad_file, "a sample's depth is none of the header's");
+      DepthSamples& depth = observation.depths[static_cast<size_t>(at - depths.begin())];
+      if (sample.at("arm") == "untraced") read_sample(sample, depth.untraced);
+      if (sample.at("arm") == "traced") read_sample(sample, depth.traced);
     }
     check(observation);
     return observation;

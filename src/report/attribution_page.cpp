@@ -80,7 +80,7 @@ std::string banner(const AttributionReport& r) {
     return fmt::format(
         "<p class=\"banner good\"><b>The sum closes.</b> The ops and the idle time between them "
         "account for the growth up to {}, of {} allowed ({}).</p>\n",
-        signed_time_text(c.residual.value), time_text(c.limit_ns), escaped(c.limit_why));
+        time_text(std::abs(c.residual.value)), time_text(c.limit_ns), escaped(c.limit_why));
   }
   std::string why;
   for (const Gate& gate : r.gates) {
@@ -103,12 +103,14 @@ std::string cards(const AttributionReport& r) {
     return fmt::format("<div class=\"card\"><b>{}</b><span>{}</span></div>", figure, escaped(what));
   };
   const measure::OpGrowth& top = a.ops.front();
-  return fmt::format("<div class=\"cards\">{}{}{}{}</div>\n",
-                     card(interval_text(a.closure.growth), "a step, unwatched"),
-                     card(fmt::format("{:.0f} %", 100 * top.growth.value / a.closure.growth.value),
-                          fmt::format("of it in {}", top.op)),
-                     card(time_text(a.line.slope_ns * 1000), "every 1,000 tokens"),
-                     card(time_text(a.closure.aa_floor_ns), "what equal steps differ by (A/A)"));
+  return fmt::format(
+      "<div class=\"cards\">{}{}{}{}</div>\n",
+      card(signed_time_text(a.closure.growth.value),
+           fmt::format("± {} a step, unwatched", time_text(a.closure.growth.half_width()))),
+      card(fmt::format("{:.0f} %", 100 * top.growth.value / a.closure.growth.value),
+           fmt::format("of it in {}", top.op)),
+      card(time_text(a.line.slope_ns * 1000), "every 1,000 tokens"),
+      card(time_text(a.closure.aa_floor_ns), "what equal steps differ by (A/A)"));
 }
 
 Waterfall waterfall_of(const AttributionReport& r) {
@@ -211,7 +213,10 @@ std::string layer_drawing(const AttributionReport& r) {
 std::string growth_rows(const AttributionReport& r) {
   const measure::Attribution& a = r.attribution;
   const double total = a.closure.growth.value;
-  const auto share = [&](double ns) { return fmt::format("{:.1f} %", 100 * ns / total); };
+  const auto share = [&](double ns) {
+    const double percent = 100 * ns / total;
+    return fmt::format("{}{:.1f} %", percent <= -0.05 ? "−" : "", std::abs(percent));
+  };
   std::string rows;
   for (const measure::OpGrowth& op : a.ops) {
     const double n = static_cast<double>(std::max(op.launches_lo, op.launches_hi));

@@ -291,13 +291,13 @@ Json attribution_json(const AttributionReport& r) {
   return out;
 }
 
-std::vector<TraceTrack> attribution_tracks(const std::array<TraceStep, 2>& steps,
+std::vector<TraceTrack> attribution_tracks(const measure::Observation& observation,
                                            const std::vector<int64_t>& depths) {
   std::vector<TraceTrack> tracks;
   for (size_t i : {size_t{0}, size_t{1}}) {
     TraceTrack& track = tracks.emplace_back();
     track.name = fmt::format("step at depth {}", i == 0 ? depths.front() : depths.back());
-    for (const TraceRecord& record : steps[i].records) {
+    for (const TraceRecord& record : (i == 0 ? observation.lo() : observation.hi()).shown.records) {
       TraceSlice slice{record.op, record.start_ns, record.end_ns, {{"kernel", record.kernel}}};
       if (record.layer >= 0) slice.notes.emplace_back("layer", fmt::format("{}", record.layer));
       if (record.grid[0] > 0) {

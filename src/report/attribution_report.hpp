@@ -59,7 +59,7 @@ Json attribution_json(const AttributionReport& report);
 // One file that needs no other; `document` is put into it as data.
 std::string attribution_html(const AttributionReport& report, const Json& document);
 // A track for each anchor.
-std::vector<TraceTrack> attribution_tracks(const std::array<TraceStep, 2>& steps,
+std::vector<TraceTrack> attribution_tracks(const measure::Observation& observation,
                                            const std::vector<int64_t>& depths);
 
 // The ops in whose growth the interval excludes 0 and which carry at least 1 % of the step's.

@@ -14,6 +14,7 @@ namespace fathom::report {
 namespace {
 
 constexpr double kWidth = 860;
+constexpr double kLeft = 220;  // room for the names of ops
 
 // Maps values to pixels.
 struct Scale {
@@ -74,7 +75,7 @@ Scale waterfall_scale(const Waterfall& data) {
   const double span = std::max(hi - lo, 1.0);
   lo -= 0.35 * span;
   if (lo < 0.15 * hi) lo = 0;
-  return {lo, hi + 0.04 * span, 190, kWidth - 120};
+  return {lo, hi + 0.04 * span, kLeft, kWidth - 120};
 }
 
 void draw_level(Svg& svg, const WaterfallFrame& frame, size_t i, const std::string& name,
@@ -213,14 +214,26 @@ std::string power_text(double value) {
   return value >= 1 ? fmt::format("{:.0f}", value) : fmt::format("{:g}", value);
 }
 
+// Powers of ten, and where those are few also 2 and 5 times them.
+std::vector<double> log_ticks(const Scale& scale) {
+  std::vector<double> out;
+  const std::vector<double> factors =
+      scale.hi - scale.lo < 2.5 ? std::vector<double>{1, 2, 5} : std::vector<double>{1};
+  for (double power = std::floor(scale.lo); power <= scale.hi; ++power) {
+    for (const double factor : factors) {
+      const double at = power + std::log10(factor);
+      if (at >= scale.lo && at <= scale.hi) out.push_back(std::pow(10, power) * factor);
+    }
+  }
+  return out;
+}
+
 void draw_log_axes(Svg& svg, const LogScale& x, const LogScale& y) {
-  for (double power = std::ceil(x.scale.lo); power <= x.scale.hi; ++power) {
-    const double value = std::pow(10, power);
+  for (const double value : log_ticks(x.scale)) {
     svg.line(x(value), y.scale.from, x(value), y.scale.to, "grid");
     svg.text(x(value), y.scale.from + 17, power_text(value), "soft small number", Anchor::middle);
   }
-  for (double power = std::ceil(y.scale.lo); power <= y.scale.hi; ++power) {
-    const double value = std::pow(10, power);
+  for (const double value : log_ticks(y.scale)) {
     svg.line(x.scale.from, y(value), x.scale.to, y(value), "grid");
     svg.text(x.scale.from - 8, y(value) + 4, power_text(value), "soft small number", Anchor::end);
   }
@@ -236,7 +249,7 @@ void draw_roof(Svg& svg, const LogScale& x, const LogScale& y, double gbps,
   double right = std::min(std::pow(10, x.scale.hi), std::pow(10, y.scale.hi) / gbps);
   if (gflops) right = std::min(right, *gflops / gbps);
   svg.line(x(left), y(left * gbps), x(right), y(right * gbps), css);
-  svg.text(x(left) + 8, y(left * gbps) - 8, name, "small soft");
+  svg.text(x(left) + 14, y(left * gbps) + 4, name, "small soft");
 }
 
 }  // namespace
@@ -301,7 +314,7 @@ Svg draw_parts(const std::vector<PartsBar>& bars) {
     most = std::max(most, bar.bytes_ns + bar.compute_ns + std::max(0.0, bar.exposed_ns));
   }
   const double row = 25, top = 34, bottom = top + row * static_cast<double>(bars.size());
-  const Scale x{0, most * 1.02, 190, kWidth - 24};
+  const Scale x{0, most * 1.02, kLeft, kWidth - 24};
   Svg svg("parts", kWidth, bottom + 40, "What the time of the growing ops is",
           "For each growing op at both anchors: its bytes at the peak bandwidth, its arithmetic "
           "beyond that, and the exposed rest.");
@@ -340,7 +353,7 @@ Svg draw_layers(const std::vector<LayerRow>& rows) {
     n_layers = std::max(n_layers, row.ns.size());
     for (const double ns : row.ns) most = std::max(most, std::abs(ns));
   }
-  const double left = 190, right = kWidth - 16, top = 10, height = 24;
+  const double left = kLeft, right = kWidth - 16, top = 10, height = 24;
   const double cell = (right - left) / static_cast<double>(n_layers);
   const double bottom = top + height * static_cast<double>(rows.size());
   Svg svg("layers", kWidth, bottom + 60, "Growth of the ops by layer",

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the records of watched steps come from: op scopes where ops run on the host, else the
+// backend's own source. A device is watched in a process of its own, so that the unwatched steps
+// never ran under a profiler: this program once more, with a hidden flag, which hands its windows
+// back as JSON through a pipe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "cli/command.hpp"
+#include "device/trace.hpp"
+#include "fathom/fathom.hpp"
+#include "measure/observation.hpp"
+
+namespace fathom::cli {
+
+inline constexpr const char* kCensusChildFlag = "--census-child";
+
+// Throws Error{unavailable} when the backend cannot trace. Touches no device.
+void require_trace_source(const CommonFlags& common);
+
+// `n_ops`: of a step. Ask before a device is first used.
+std::unique_ptr<TraceSource> make_trace_source(const CommonFlags& common, size_t n_ops);
+
+struct CensusResult {
+  measure::Observation observation;  // its traced part
+  uint64_t logits_hash[2] = {0, 0};  // of a watched step at each anchor
+};
+Json census_json(const CensusResult& result, const std::vector<int64_t>& depths);
+CensusResult census_from_json(const Json& json);
+
+// Runs this program again with `arguments` and kCensusChildFlag. Throws what the child threw, by
+// its exit status and its line.
+CensusResult census_in_child(const std::vector<std::string>& arguments);
+
+}  // namespace fathom::cli

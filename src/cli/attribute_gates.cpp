@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function for each gate.
+#include "cli/attribute_gates.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/ceiling.hpp"
+#include "report/time_text.hpp"
+
+namespace fathom::cli {
+namespace {
+
+using measure::Attribution;
+using report::AttributionReport;
+using report::Gate;
+using report::signed_time_text;
+using report::time_text;
+
+Gate additivity_gate(const Attribution& a) {
+  const measure::Closure& c = a.closure;
+  Gate gate{.id = "additivity",
+            .pass = c.closes && c.precise,
+            .value = c.residual.value * 1e-3,
+            .limit = c.limit_ns * 1e-3,
+            .why = ""};
+  if (!c.closes) {
+    gate.why =
+        fmt::format("the ops' growth misses the unwatched step's {} by {}, {} are allowed ({})",
+                    signed_time_text(c.growth.value), signed_time_text(c.residual.value),
+                    time_text(c.limit_ns), c.limit_why);
+  } else if (!c.precise) {
+    gate.why = fmt::format(
+        "the interval of what is left over is ± {} wide, {} are allowed ({}): give it more "
+        "--seconds, or an idle machine",
+        time_text(c.residual.half_width()), time_text(c.limit_ns), c.limit_why);
+  } else {
+    gate.why = fmt::format("{} ± {} of the unwatched step's {} are left over, {} are allowed ({})",
+                           signed_time_text(c.residual.value), time_text(c.residual.half_width()),
+                           signed_time_text(c.growth.value), time_text(c.limit_ns), c.limit_why);
+  }
+  return gate;
+}
+
+Gate aa_gate(const Attribution& a) {
+  const double floor = a.closure.aa_floor_ns, growth = std::abs(a.closure.growth.value);
+  return {.id = "aa_noise",
+          .pass = floor <= measure::kFloorShare * growth,
+          .value = growth > 0 ? floor / growth : std::optional<double>(),
+          .limit = measure::kFloorShare,
+          .why = fmt::format("equal steps differ by up to {} here, the step grows by {}",
+                             time_text(floor), signed_time_text(a.closure.growth.value))};
+}
+
+Gate overhead_gate(const AttributionReport& r, int anchor) {
+  const double overhead = r.attribution.overhead[anchor];
+  return {
+      .id = "overhead",
+      .pass = overhead <= measure::kOverheadShare,
+      .value = overhead,
+      .limit = measure::kOverheadShare,
+      .why = fmt::format("at depth {}, a watched step takes {:+.1f} % of an unwatched one's time",
+                         anchor == 0 ? r.depths.front() : r.depths.back(), 100 * overhead)};
+}
+
+Gate clock_gate(const Attribution& a) {
+  Gate gate{.id = "clock_drift",
+            .pass = a.clock_drift <= measure::kClockDriftShare,
+            .value = {},
+            .limit = measure::kClockDriftShare,
+            .why = "not judged: the clock cannot be read here"};
+  if (a.clock_drift < 0) return gate;
+  gate.value = a.clock_drift;
+  gate.why = fmt::format("the arms' median clocks lie within {:.2f} %", 100 * a.clock_drift);
+  return gate;
+}
+
+Gate anchor_gate(const AttributionReport& r, const GateInputs& in, size_t i) {
+  const int64_t expected = in.kv_token_bytes * (r.depths[i] + 1);
+  return {.id = "anchor",
+          .pass = r.kv_bytes[i] == expected,
+          .value = static_cast<double>(r.kv_bytes[i]),
+          .limit = static_cast<double>(expected),
+          .why = fmt::format("a step at depth {} declares to read {} bytes of the cache, its "
+                             "positions 0 to {} are {} bytes",
+                             r.depths[i], r.kv_bytes[i], r.depths[i], expected)};
+}
+
+Gate plan_gate(const AttributionReport& r, const GateInputs& in) {
+  bool same = true;
+  for (int i : {0, 1}) same = same && in.unwatched_hash[i] == in.watched_hash[i];
+  return {.id = "plan",
+          .pass = same,
+          .value = {},
+          .limit = {},
+          .why = same ? fmt::format("watched steps ran the same {} launches in every window and "
+                                    "ended with the logits of unwatched ones",
+                                    r.attribution.launches.size())
+                      : "watched steps end with other logits than unwatched ones"};
+}
+
+Gate step_ceiling_gate(const AttributionReport& r, const GateInputs& in, size_t anchor) {
+  const size_t depth = anchor == 0 ? 0 : r.depths.size() - 1;
+  const double gbps = static_cast<double>(in.step_bytes[anchor]) / r.attribution.untraced_ns[depth];
+  return ceiling_gate(fmt::format("a step at depth {}", r.depths[depth]), in.step_bytes[anchor],
+                      gbps / r.peaks.memory_gbps, r.peaks.cache_bytes);
+}
+
+}  // namespace
+
+std::vector<Gate> attribution_gates(const AttributionReport& r, const GateInputs& in) {
+  std::vector<Gate> gates{additivity_gate(r.attribution),
+                          aa_gate(r.attribution),
+                          overhead_gate(r, 0),
+                          overhead_gate(r, 1),
+                          clock_gate(r.attribution),
+                          plan_gate(r, in)};
+  for (size_t i = 0; i < r.depths.size(); ++i) gates.push_back(anchor_gate(r, in, i));
+  if (r.peaks.memory_gbps > 0) {
+    for (size_t anchor : {size_t{0}, size_t{1}}) gates.push_back(step_ceiling_gate(r, in, anchor));
+  }
+  return gates;
+}
+
+Gate broken_window_gate(const std::string& problem) {
+  return {.id = "plan", .pass = false, .value = {}, .limit = {}, .why = problem};
+}
+
+}  // namespace fathom::cli

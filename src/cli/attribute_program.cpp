@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of the sequences, and the samplers of the peaks.
+#include "cli/attribute_program.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.hpp"
+#include "base/finite.hpp"
+#include "base/fnv1a.hpp"
+#include "measure/cpu_speed.hpp"
+#include "measure/statistics.hpp"
+
+namespace fathom::cli {
+namespace {
+
+constexpr double kCacheSeconds = 0.02;
+constexpr double kFlopSeconds = 0.01;
+
+// A sink for a scope, so that no exception leaves a dead one behind.
+class Watched {
+ public:
+  Watched(Model& model, OpScopeSink* sink) : model_(model) { model_.set_op_scope_sink(sink); }
+  ~Watched() { model_.set_op_scope_sink(nullptr); }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  Model& model_;
+};
+
+double median_or_zero(const std::vector<double>& values) {
+  return values.empty() ? 0 : measure::median(values);
+}
+
+}  // namespace
+
+ModelProgram::ModelProgram(Model& model, const std::vector<int64_t>& depths, CacheFill fill,
+                           uint64_t seed, const std::function<void(double)>& progress)
+    : model_(model), depths_(depths) {
+  const double n = static_cast<double>(depths.size());
+  for (const int64_t depth : depths) {
+    const double done = static_cast<double>(sequences_.size());
+    sequences_.push_back(model.sequence());
+    tokens_.push_back(random_tokens(model, depth + 1, seed).back());
+    fill_to_depth(model, sequences_.back(), depth, fill, seed,
+                  [&](double share) { progress((done + share) / n); });
+    step(sequences_.size() - 1);
+    if (!all_finite(sequences_.back().logits())) {
+      fail(ErrorCode::bad_file,
+           "the logits at position {} are not finite, so nothing is measured: check the model file",
+           depth);
+    }
+  }
+}
+
+void ModelProgram::step(size_t depth) {
+  Sequence& sequence = sequences_[depth];
+  sequence.truncate(depths_[depth]);
+  sequence.step(tokens_[depth], LogitsMode::last);
+  sequence.sample(SamplerParams{});
+  FATHOM_CHECK(sequence.size() == depths_[depth] + 1, "a step did not start at its anchor");
+}
+
+double ModelProgram::clock_speed() {
+  return model_.info().in_host_memory ? measure::cpu_speed() : 0;
+}
+
+std::vector<measure::CostRecorder::Entry> ModelProgram::costs(size_t depth) {
+  measure::CostRecorder recorder;
+  const Watched watched(model_, &recorder);
+  step(depth);
+  return recorder.entries();
+}
+
+uint64_t ModelProgram::logits_hash(size_t depth, OpScopeSink* watcher) {
+  const Watched watched(model_, watcher);
+  step(depth);
+  Fnv1a hash;
+  for (const float value : sequences_[depth].logits()) hash.add(std::bit_cast<uint32_t>(value));
+  return hash.value();
+}
+
+std::vector<measure::OpCost> op_costs(const std::vector<measure::CostRecorder::Entry>& entries) {
+  std::vector<measure::OpCost> costs;
+  for (const measure::CostRecorder::Entry& entry : entries) {
+    auto found = std::find_if(costs.begin(), costs.end(),
+                              [&](const measure::OpCost& cost) { return cost.op == entry.op; });
+    if (found == costs.end()) found = costs.insert(costs.end(), {entry.op, 0, 0});
+    found->bytes += entry.cost.memory_bytes();
+    found->flops += entry.cost.flops_useful;
+  }
+  return costs;
+}
+
+int64_t kv_bytes_of(const std::vector<measure::CostRecorder::Entry>& entries) {
+  int64_t bytes = 0;
+  for (const measure::CostRecorder::Entry& entry : entries) bytes += entry.cost.kv_bytes;
+  return bytes;
+}
+
+PeakSampler::PeakSampler(const ModelInfo& info, const measure::Machine& machine,
+                         const CommonFlags& common)
+    : memory_(info, common), cache_bytes_(cache_bytes_of(info, machine, common)) {
+  if (info.in_host_memory) {
+    host_cache_ = std::make_unique<measure::ReadBandwidth>(
+        measure::ReadBandwidthOptions{.threads = info.threads, .buffer_bytes = cache_bytes_ / 2});
+    flops_ = std::make_unique<measure::FlopPeak>(info.threads);
+  } else if (const DeviceApi* device = device_of(common); device->read_stream) {
+    device_cache_ = std::make_unique<measure::DeviceBandwidth>(*device, cache_bytes_ / 2);
+  }
+}
+
+void PeakSampler::sample() {
+  if (memory_) memory_gbps_.push_back(memory_.sample_gbps());
+  if (host_cache_) cache_gbps_.push_back(host_cache_->sample_gbps(kCacheSeconds));
+  if (device_cache_) cache_gbps_.push_back(device_cache_->sample_gbps(kCacheSeconds));
+  if (flops_) gflops_.push_back(flops_->sample_gflops(kFlopSeconds));
+}
+
+measure::Peaks PeakSampler::peaks() const {
+  measure::Peaks peaks{.memory_gbps = median_or_zero(memory_gbps_),
+                       .cache_gbps = {},
+                       .gflops = {},
+                       .cache_bytes = cache_bytes_};
+  if (!cache_gbps_.empty()) peaks.cache_gbps = measure::median(cache_gbps_);
+  if (!gflops_.empty()) peaks.gflops = measure::median(gflops_);
+  return peaks;
+}
+
+}  // namespace fathom::cli

@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+// fathom attribute: which ops of a decode step grow with depth, by how much, and why. Unwatched and
+// watched steps take turns; the sum of the differences must meet the unwatched difference, or there
+// is no diagnosis and the exit status is 4.
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/output_file.hpp"
+#include "cli/arguments.hpp"
+#include "cli/attribute_census.hpp"
+#include "cli/attribute_gates.hpp"
+#include "cli/attribute_program.hpp"
+#include "cli/command.hpp"
+#include "cli/confirm.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/model_flags.hpp"
+#include "cli/profile.hpp"
+#include "cli/terminal.hpp"
+#include "measure/observation_json.hpp"
+#include "report/attribution_report.hpp"
+
+namespace fathom::cli {
+namespace {
+
+using measure::Observation;
+using report::AttributionReport;
+
+constexpr int kRoundsBetweenPeaks = 6;
+
+struct AttributeFlags {
+  ModelFlags model;
+  std::string depths = "64,1641";
+  std::string fill = "real";
+  double seconds = 60;
+  int rounds = 10;
+  uint64_t seed = 1;
+  std::string confirm, html, perfetto;
+  bool separate = false;
+  bool census_child = false;
+};
+
+std::vector<int64_t> depths_of(const AttributeFlags& flags) {
+  std::vector<int64_t> depths = parse_number_list(flags.depths, "--depths");
+  std::sort(depths.begin(), depths.end());
+  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
+  if (depths.size() < 2) {
+    fail(ErrorCode::usage, "--depths {}: growth needs two different depths at least", flags.depths);
+  }
+  return depths;
+}
+
+CacheFill fill_of(const AttributeFlags& flags) {
+  return flags.fill == "synthetic" ? CacheFill::synthetic : CacheFill::real;
+}
+
+// A loaded model with its sequences at the depths.
+struct Subject {
+  OpenedModel opened;
+  std::unique_ptr<ModelProgram> program;
+  std::vector<std::vector<measure::CostRecorder::Entry>> costs;  // [depth]
+  uint64_t hash[2];                                              // of unwatched steps
+
+  size_t n_ops() const { return costs.back().size() + costs.front().size(); }
+};
+
+Subject open_subject(const AttributeFlags& flags, const std::vector<int64_t>& depths,
+                     const CommonFlags& common, const Knob* knob = nullptr) {
+  OpenOptions options = open_options(flags.model, common);
+  options.n_ctx = depths.back() + 1;
+  options.max_sequences = static_cast<int>(depths.size());
+  if (knob) knob->apply(options);
+  Subject subject{open_model(flags.model.model, std::move(options), common), nullptr, {}, {}};
+  ProgressBar bar("filling", common.quiet);
+  subject.program =
+      std::make_unique<ModelProgram>(subject.opened.model, depths, fill_of(flags), flags.seed,
+                                     [&](double share) { bar.update(share); });
+  for (size_t i = 0; i < depths.size(); ++i) subject.costs.push_back(subject.program->costs(i));
+  subject.hash[0] = subject.program->logits_hash(0, nullptr);
+  subject.hash[1] = subject.program->logits_hash(depths.size() - 1, nullptr);
+  return subject;
+}
+
+// What is left of a subject when its model is closed.
+struct Facts {
+  ModelInfo info;
+  int64_t kv_token_bytes;
+  std::vector<std::vector<measure::CostRecorder::Entry>> costs;
+  uint64_t unwatched_hash[2], watched_hash[2] = {0, 0};
+
+  explicit Facts(const Subject& subject)
+      : info(subject.opened.model.info()),
+        kv_token_bytes(subject.opened.model.memory().kv_token_bytes),
+        costs(subject.costs),
+        unwatched_hash{subject.hash[0], subject.hash[1]} {}
+};
+
+void hash_watched(Facts& facts, ModelProgram& program, TraceSource& source, size_t n_depths) {
+  for (size_t i : {size_t{0}, size_t{1}}) {
+    source.start();
+    facts.watched_hash[i] = program.logits_hash(i == 0 ? 0 : n_depths - 1, &source.scopes());
+    source.stop(1);
+  }
+}
+
+measure::ObserveOptions observe_options(const AttributeFlags& flags, size_t n_depths,
+                                        const std::function<void(double)>& progress) {
+  measure::ObserveOptions options;
+  options.n_depths = n_depths;
+  options.min_rounds = flags.rounds;
+  options.max_seconds = flags.seconds;
+  options.seed = flags.seed;
+  options.cancel = &interrupted();
+  options.progress = progress;
+  return options;
+}
+
+// --- The three ways to observe
+
+struct Measured {
+  Facts facts;
+  Observation observation;
+  measure::Peaks peaks;
+  std::vector<double> memory_gbps;  // samples
+};
+
+Observation observe_all(const AttributeFlags& flags, measure::StepProgram& program,
+                        measure::ObserveOptions options, std::vector<PeakSampler*> samplers,
+                        const CommonFlags& common) {
+  ProgressBar bar("measuring", common.quiet);
+  options.progress = [&](double share) { bar.update(share); };
+  options.between_rounds = [&](int round) {
+    if (round % kRoundsBetweenPeaks != 0) return;
+    for (PeakSampler* sampler : samplers) sampler->sample();
+  };
+  options.max_seconds = flags.seconds;
+  return measure::observe(program, options);
+}
+
+// Watched and unwatched steps in turn; with a knob, those of the changed engine too.
+std::vector<Measured> measure_together(const AttributeFlags& flags,
+                                       const std::vector<int64_t>& depths, const Knob* knob,
+                                       Subject base, const measure::Machine& machine,
+                                       const CommonFlags& common) {
+  std::vector<Subject> subjects;
+  subjects.push_back(std::move(base));
+  if (knob) subjects.push_back(open_subject(flags, depths, common, knob));
+  const size_t n = depths.size();
+  const auto source = make_trace_source(common, subjects.front().n_ops());
+  std::vector<Measured> out;
+  std::vector<std::unique_ptr<PeakSampler>> samplers;
+  std::vector<PeakSampler*> sampler_pointers;
+  measure::ObserveOptions options = observe_options(flags, n * subjects.size(), {});
+  options.source = source.get();
+  for (size_t s = 0; s < subjects.size(); ++s) {
+    Subject& subject = subjects[s];
+    out.push_back({Facts(subject), {}, {}, {}});
+    hash_watched(out.back().facts, *subject.program, *source, n);
+    samplers.push_back(std::make_unique<PeakSampler>(subject.opened.model.info(), machine, common));
+    sampler_pointers.push_back(samplers.back().get());
+    options.traced.insert(options.traced.end(), {s * n, s * n + n - 1});
+  }
+  const auto of_subject = [n](const Observation& all, size_t s) {
+    std::vector<size_t> indices(n);
+    for (size_t i = 0; i < n; ++i) indices[i] = s * n + i;
+    return measure::of_depths(all, indices);
+  };
+  options.precise_enough = [&](const Observation& all) {
+    for (size_t s = 0; s < subjects.size(); ++s) {
+      if (!measure::residual_is_precise(of_subject(all, s))) return false;
+    }
+    return true;
+  };
+  std::unique_ptr<ProgramPair> pair;
+  if (knob) {
+    pair = std::make_unique<ProgramPair>(*subjects[0].program, *subjects[1].program, n);
+  }
+  measure::StepProgram& program =
+      pair ? static_cast<measure::StepProgram&>(*pair) : *subjects[0].program;
+  const Observation all = observe_all(flags, program, options, sampler_pointers, common);
+  for (size_t s = 0; s < subjects.size(); ++s) {
+    out[s].observation = of_subject(all, s);
+    out[s].peaks = samplers[s]->peaks();
+    out[s].memory_gbps = samplers[s]->memory_gbps();
+  }
+  return out;
+}
+
+// Unwatched steps here, watched ones in a process that starts when the model here is closed.
+Measured measure_apart(const AttributeFlags& flags, const std::vector<int64_t>& depths,
+                       std::optional<Subject> subject, const measure::Machine& machine,
+                       const Context& context) {
+  const CommonFlags& common = context.flags;
+  Measured out{Facts(*subject), {}, {}, {}};
+  {
+    PeakSampler sampler(out.facts.info, machine, common);
+    measure::ObserveOptions options = observe_options(flags, depths.size(), {});
+    options.precise_enough = measure::growth_is_precise;
+    out.observation = observe_all(flags, *subject->program, options, {&sampler}, common);
+    out.peaks = sampler.peaks();
+    out.memory_gbps = sampler.memory_gbps();
+  }
+  subject.reset();
+  CensusResult census = census_in_child(context.arguments);
+  for (const bool last : {false, true}) {
+    auto& to = last ? out.observation.depths.back() : out.observation.depths.front();
+    auto& from = last ? census.observation.depths.back() : census.observation.depths.front();
+    to.traced = std::move(from.traced);
+    to.plan = std::move(from.plan);
+    to.shown = std::move(from.shown);
+    out.facts.watched_hash[last] = census.logits_hash[last];
+  }
+  out.observation.problem = census.observation.problem;
+  return out;
+}
+
+int census_child(const AttributeFlags& flags, const CommonFlags& common) {
+  const std::vector<int64_t> all = depths_of(flags);
+  const std::vector<int64_t> depths{all.front(), all.back()};
+  // A device's source must be there before the device is used; the host's needs the ops' number.
+  std::unique_ptr<TraceSource> source;
+  if (device_of(common)) source = make_trace_source(common, 0);
+  Subject subject = open_subject(flags, depths, common);
+  if (!source) source = make_trace_source(common, subject.n_ops());
+  Facts facts(subject);
+  hash_watched(facts, *subject.program, *source, depths.size());
+  CensusResult result;
+  result.logits_hash[0] = facts.watched_hash[0];
+  result.logits_hash[1] = facts.watched_hash[1];
+  measure::ObserveOptions options = observe_options(flags, depths.size(), {});
+  options.untraced = false;
+  options.source = source.get();
+  options.precise_enough = measure::growth_is_precise;
+  result.observation = observe_all(flags, *subject.program, options, {}, common);
+  write_stdout(dump_json(census_json(result, depths)));
+  return 0;
+}
+
+// --- The report
+
+bool computes_in_f32(const std::string& op, const AttributeFlags& flags) {
+  return op == "attn" || flags.model.activations == "f32";
+}
+
+measure::OpCost cost_of(const std::vector<measure::OpCost>& costs, const std::string& op) {
+  const auto found = std::find_if(costs.begin(), costs.end(),
+                                  [&](const measure::OpCost& cost) { return cost.op == op; });
+  return found == costs.end() ? measure::OpCost{op, 0, 0} : *found;
+}
+
+int64_t total_bytes(const std::vector<measure::OpCost>& costs) {
+  int64_t bytes = 0;
+  for (const measure::OpCost& cost : costs) bytes += cost.bytes;
+  return bytes;
+}
+
+void decompose_ops(AttributionReport& r, const AttributeFlags& flags,
+                   const std::vector<std::string>& ops) {
+  if (r.peaks.memory_gbps <= 0) return;
+  for (const measure::OpGrowth& op : r.attribution.ops) {
+    if (std::find(ops.begin(), ops.end(), op.op) == ops.end()) continue;
+    r.decompositions.push_back(
+        measure::decompose(op, cost_of(r.costs_lo, op.op), cost_of(r.costs_hi, op.op),
+                           computes_in_f32(op.op, flags), total_bytes(r.costs_hi), r.peaks));
+  }
+}
+
+AttributionReport report_of(const AttributeFlags& flags, const std::vector<int64_t>& depths,
+                            const Measured& m) {
+  AttributionReport r;
+  r.model = m.facts.info.name.empty()
+                ? m.facts.info.path
+                : fmt::format("{} {}", m.facts.info.name, m.facts.info.file_type);
+  r.backend = m.facts.info.backend;
+  r.device = m.facts.info.device;
+  r.kv_type = kv_type_name(m.facts.info.kv_type);
+  r.threads = m.facts.info.threads;
+  r.depths = depths;
+  std::vector<int64_t> kv_tokens;
+  for (size_t i = 0; i < depths.size(); ++i) {
+    r.kv_fill.push_back(fill_name(fill_of(flags), depths[i]));
+    r.kv_bytes.push_back(kv_bytes_of(m.facts.costs[i]));
+    r.block_steps.push_back(m.observation.depths[i].untraced.front()[0].steps);
+    kv_tokens.push_back(depths[i] + 1);
+  }
+  r.rounds = m.observation.n_rounds();
+  r.stopped = m.observation.stopped;
+  r.seed = m.observation.seed;
+  r.attribution = measure::attribute(m.observation, kv_tokens);
+  r.peaks = m.peaks;
+  r.costs_lo = op_costs(m.facts.costs.front());
+  r.costs_hi = op_costs(m.facts.costs.back());
+  return r;
+}
+
+std::vector<std::string> growing_ops(const AttributionReport& r) {
+  std::vector<std::string> ops;
+  for (const measure::OpGrowth& op : r.attribution.ops) {
+    if (report::grows(op, r.attribution)) ops.push_back(op.op);
+  }
+  return ops;
+}
+
+// What is known of an op's launches at the deeper anchor.
+measure::Evidence evidence_of(const std::string& op, const Measured& m,
+                              const measure::Machine& machine, const DeviceApi* device) {
+  measure::Evidence evidence;
+  evidence.why_no_counters =
+      machine.counters.empty() ? "not read by this command yet" : machine.counters;
+  if (!device) return evidence;
+  evidence.units = device->info().compute_units;
+  for (const measure::Launch& launch : m.observation.hi().plan) {
+    if (launch.key.op != op) continue;
+    const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+    evidence.blocks = std::max(evidence.blocks.value_or(0), blocks);
+  }
+  return evidence;
+}
+
+void judge(AttributionReport& r, const Measured& m, const measure::Machine& machine,
+           const DeviceApi* device) {
+  GateInputs inputs;
+  for (int i : {0, 1}) {
+    inputs.unwatched_hash[i] = m.facts.unwatched_hash[i];
+    inputs.watched_hash[i] = m.facts.watched_hash[i];
+  }
+  inputs.kv_token_bytes = m.facts.kv_token_bytes;
+  inputs.step_bytes[0] = total_bytes(r.costs_lo);
+  inputs.step_bytes[1] = total_bytes(r.costs_hi);
+  r.gates = attribution_gates(r, inputs);
+  if (!r.trusted()) return;
+  if (const auto gaps = measure::diagnose_gaps(r.attribution)) r.diagnoses.push_back(*gaps);
+  for (const measure::Decomposition& parts : r.decompositions) {
+    r.diagnoses.push_back(
+        measure::diagnose(parts, evidence_of(parts.op, m, machine, device), r.peaks));
+  }
+}
+
+// --- Output
+
+// Minutes of measurement must not end at a folder that is not there.
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  require_replaceable(path);
+  const std::string partial = partial_name(path);
+  if (!std::ofstream(partial)) {
+    fail(ErrorCode::bad_file, "cannot write {}: {}", path, std::strerror(errno));
+  }
+  std::remove(partial.c_str());
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  require_replaceable(path);
+  const std::string partial = partial_name(path);
+  std::ofstream file(partial, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(partial.c_str());
+    fail(ErrorCode::bad_file, "cannot write {}: {}", path, why);
+  }
+}
+
+report::Result document_of(const AttributionReport& r, const std::vector<Measured>& measured,
+                           const measure::Machine& machine, const Context& context) {
+  report::Result document;
+  document.command = context.arguments;
+  document.machine = report::machine_json(machine);
+  for (size_t i = 0; i < measured.size(); ++i) {
+    for (Json& sample :
+         measure::observation_samples(measured[i].observation, r.depths, static_cast<int>(i))) {
+      document.samples.push_back(std::move(sample));
+    }
+    for (size_t at = 0; at < measured[i].memory_gbps.size(); ++at) {
+      document.samples.push_back({{"arm", "ceiling"},
+                                  {"configuration", i},
+                                  {"round", at * kRoundsBetweenPeaks},
+                                  {"gbps", measured[i].memory_gbps[at]}});
+    }
+  }
+  document.summary["observation"] =
+      measure::observation_header(measured.front().observation, r.depths);
+  document.summary["attribution"] = report::attribution_json(r);
+  document.gates = r.gates;
+  return document;
+}
+
+// A page would grow by megabytes; --json has them.
+Json without_launch_samples(Json document) {
+  for (Json& sample : document["samples"]) {
+    sample.erase("exclusive_ns");
+    sample.erase("gap_ns");
+  }
+  return document;
+}
+
+int show(const AttributionReport& r, const std::vector<Measured>& measured,
+         const AttributeFlags& flags, const measure::Machine& machine, const Context& context) {
+  const Json document = document_of(r, measured, machine, context).to_json();
+  if (!flags.html.empty()) {
+    write_file(flags.html, report::attribution_html(r, without_launch_samples(document)));
+    say(context.flags.quiet, "wrote {}", flags.html);
+  }
+  if (!flags.perfetto.empty()) {
+    write_file(flags.perfetto, report::perfetto_trace(report::attribution_tracks(
+                                   measured.front().observation, r.depths)));
+    say(context.flags.quiet, "wrote {}: open it in ui.perfetto.dev", flags.perfetto);
+  }
+  if (context.flags.json) {
+    write_stdout(dump_json(document) + "\n");
+  } else {
+    write_stdout(report::attribution_text(r, stdout_colour()));
+  }
+  return report_gates(r.gates);
+}
+
+int cmd_attribute(const AttributeFlags& flags, const Context& context) {
+  const CommonFlags& common = context.flags;
+  if (flags.census_child) return census_child(flags, common);
+  const std::vector<int64_t> depths = depths_of(flags);
+  const bool on_host = device_of(common) == nullptr;
+  require_trace_source(common);  // refuses now, not after minutes
+  require_writable(flags.html);
+  require_writable(flags.perfetto);
+  const measure::Machine machine = measure::inspect_machine();
+  Subject base = open_subject(flags, depths, common);
+  std::optional<Knob> knob;
+  if (!flags.confirm.empty()) {
+    knob = parse_knob(flags.confirm, open_options(flags.model, common), base.opened.model.info());
+  }
+  std::vector<Measured> measured;
+  if (on_host && !flags.separate) {
+    measured =
+        measure_together(flags, depths, knob ? &*knob : nullptr, std::move(base), machine, common);
+  } else {
+    if (knob) fail(ErrorCode::usage, "--confirm needs watched steps in the same process");
+    measured.push_back(measure_apart(flags, depths, std::move(base), machine, context));
+  }
+  for (const Measured& m : measured) {
+    if (m.observation.problem.empty()) continue;
+    return report_gates({broken_window_gate(m.observation.problem)});
+  }
+  AttributionReport r = report_of(flags, depths, measured.front());
+  decompose_ops(r, flags, growing_ops(r));
+  judge(r, measured.front(), machine, device_of(common));
+  if (knob && r.trusted()) {
+    AttributionReport changed = report_of(flags, depths, measured.back());
+    decompose_ops(changed, flags, growing_ops(r));
+    r.confirmation = confirmation_of(*knob, r, changed);
+  }
+  return show(r, measured, flags, machine, context);
+}
+
+}  // namespace
+
+RunCommand add_attribute(CLI::App& app, Context& context) {
+  auto flags = std::make_shared<AttributeFlags>();
+  add_model_argument(app, flags->model.model);
+  app.add_option("--depths", flags->depths,
+                 "Tokens in the cache before the step; growth is from the least to the most, those "
+                 "between only join the line over depth")
+      ->capture_default_str()
+      ->type_name("A,B");
+  app.add_option("--seconds", flags->seconds,
+                 "Most time to measure; it ends before when the intervals are narrow enough")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 36000.0))
+      ->type_name("S");
+  app.add_option("-r,--rounds", flags->rounds, "Least number of rounds")
+      ->capture_default_str()
+      ->check(CLI::Range(6, 2000))
+      ->type_name("N");
+  app.add_option("--fill", flags->fill,
+                 "How the caches are filled: real prefill, or synthetic keys and values behind 256 "
+                 "real tokens")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"real", "synthetic"}))
+      ->type_name("HOW");
+  add_seed_flag(app, "-s,--seed", "Seed of the tokens and of the order of the rounds", flags->seed);
+  app.add_option("--confirm", flags->confirm,
+                 "Change one thing and compare with the prediction: threads=N or cache-type=TYPE")
+      ->type_name("KNOB=VALUE");
+  app.add_option("--html", flags->html, "Write the report as one page")->type_name("FILE");
+  app.add_option("--perfetto", flags->perfetto, "Write a step of both depths as a Perfetto trace")
+      ->type_name("FILE");
+  app.add_flag("--separate", flags->separate,
+               "Watch steps in a process of its own, as is done on devices always");
+  app.add_flag(kCensusChildFlag, flags->census_child)->group("");
+  add_engine_flags(app, flags->model);
+  return [flags, &context] { return cmd_attribute(*flags, context); };
+}
+
+}  // namespace fathom::cli

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes of the report: what is shown when it closes, what is withheld when it does not, and
+// text of others that must not become markup.
+#include "report/attribution_report.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "report/charts.hpp"
+#include "report/time_text.hpp"
+
+namespace fathom::report {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+measure::OpGrowth op(const char* name, double lo_ns, double hi_ns) {
+  measure::OpGrowth out;
+  out.op = name;
+  out.launches_lo = out.launches_hi = 2;
+  out.lo_ns = lo_ns;
+  out.hi_ns = hi_ns;
+  out.growth = {hi_ns - lo_ns, {hi_ns - lo_ns - 900, hi_ns - lo_ns + 900}};
+  out.layer_growth_ns = {(hi_ns - lo_ns) / 2, (hi_ns - lo_ns) / 2};
+  return out;
+}
+
+// attn grows by 400 us, qkv by nothing; 1 us is left over.
+AttributionReport report() {
+  AttributionReport r;
+  r.model = "tiny <script>alert(1)</script>";
+  r.backend = "cpu";
+  r.device = "some CPU";
+  r.depths = {64, 1641};
+  r.kv_fill = {"real", "real"};
+  r.kv_bytes = {65, 1642};
+  r.block_steps = {3, 2};
+  r.stopped = "precision";
+  measure::Attribution& a = r.attribution;
+  a.untraced_ns = {1'000'000, 1'401'000};
+  a.untraced_ci = {{999'000, 1'001'000}, {1'400'000, 1'402'000}};
+  a.ops = {op("attn", 200'000, 600'000), op("qkv", 300'000, 300'000)};
+  a.closure.growth = {401'000, {400'000, 402'000}};
+  a.closure.sum = {400'000, {399'000, 401'000}};
+  a.closure.residual = {1'000, {-500, 2'500}};
+  a.closure.limit_ns = 8'020;
+  a.closure.limit_why = "2 % of the growth";
+  a.closure.closes = a.closure.precise = true;
+  a.closure.terms = {{"watched steps take longer", 900}};
+  a.line = {984'000, 254, {0, 0}};
+  r.peaks = {.memory_gbps = 20, .cache_gbps = 60, .gflops = 100, .cache_bytes = 1'000'000};
+  r.costs_lo = {{"attn", 150'000, 300'000}, {"qkv", 5'000'000, 10'000'000}};
+  r.costs_hi = {{"attn", 3'800'000, 7'600'000}, {"qkv", 5'000'000, 10'000'000}};
+  r.decompositions = {
+      measure::decompose(a.ops[0], r.costs_lo[0], r.costs_hi[0], true, 9'000'000, r.peaks)};
+  r.diagnoses = {{"attn", measure::Verdict::undetermined, {"rates are low"}, {"counters"}}};
+  r.gates = {{.id = "additivity", .pass = true, .value = 1.0, .limit = 8.02, .why = "closes"}};
+  return r;
+}
+
+AttributionReport open_report() {
+  AttributionReport r = report();
+  r.attribution.closure.closes = false;
+  r.gates.front().pass = false;
+  r.diagnoses.clear();
+  return r;
+}
+
+TEST(AttributionReport, TheTableClosesAndNamesWhatGrows) {
+  const std::string text = attribution_text(report(), false);
+  EXPECT_THAT(text, HasSubstr("attn"));
+  EXPECT_THAT(text, HasSubstr("+400.00 ± 0.90"));
+  EXPECT_THAT(text, HasSubstr("+200.00")) << "a launch";
+  EXPECT_THAT(text, HasSubstr("left over"));
+  EXPECT_THAT(text, HasSubstr("attn: undetermined"));
+  EXPECT_THAT(text, HasSubstr("missing  counters"));
+  EXPECT_THAT(text, HasSubstr("lever"));
+}
+
+TEST(AttributionReport, ASumThatDoesNotCloseGetsTermsAndNoDiagnosis) {
+  const std::string text = attribution_text(open_report(), false);
+  EXPECT_THAT(text, HasSubstr("The sum does not close"));
+  EXPECT_THAT(text, HasSubstr("watched steps take longer"));
+  EXPECT_THAT(text, HasSubstr("No diagnosis"));
+  EXPECT_THAT(text, Not(HasSubstr("lever")));
+  const std::string page = attribution_html(open_report(), {{"command", {"fathom"}}});
+  EXPECT_THAT(page, HasSubstr("cannot be trusted"));
+  EXPECT_THAT(page, Not(HasSubstr("Lever:")));
+}
+
+TEST(AttributionReport, NamesNeverBecomeMarkup) {
+  const Json document{{"command", {"fathom", "</script><script>alert(2)"}}};
+  const std::string page = attribution_html(report(), document);
+  EXPECT_THAT(page, Not(HasSubstr("alert(1)</script>")));
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
+  EXPECT_THAT(page, HasSubstr("\\u003c/script>\\u003cscript>alert(2)"));
+}
+
+TEST(AttributionReport, JsonHoldsTheClosureAndThePlaceOfEveryFigure) {
+  const Json json = attribution_json(report());
+  EXPECT_EQ(json["closure"]["residual"]["ns"], 1'000);
+  EXPECT_EQ(json["ops"][0]["op"], "attn");
+  EXPECT_EQ(json["decompositions"][0]["op"], "attn");
+  EXPECT_EQ(json["diagnoses"][0]["verdict"], "undetermined");
+  EXPECT_TRUE(json["confirmation"].is_null());
+}
+
+TEST(Charts, TheWaterfallEndsWhereItsStepsLead) {
+  const Waterfall data{.from = "depth 64",
+                       .to = "depth 1641",
+                       .from_ns = 100,
+                       .to_ns = 200,
+                       .steps = {{"attn", 95, 94, 96}, {"qkv", 3, 2, 4}},
+                       .residue_ns = 2,
+                       .limit_ns = 4,
+                       .closes = true};
+  const std::string svg = draw_waterfall(data).str();
+  for (const char* part :
+       {"left over", "attn", "class=\"band\"", "class=\"residue\"", "role=\"img\"", "<desc id="}) {
+    EXPECT_THAT(svg, HasSubstr(part));
+  }
+  EXPECT_THAT(draw_waterfall(data).file(), HasSubstr("<style>"));
+}
+
+TEST(Charts, TicksAreRound) {
+  EXPECT_THAT(ticks(0, 10, 5), testing::ElementsAre(0, 2, 4, 6, 8, 10));
+  EXPECT_THAT(ticks(-0.03, 0.06, 4), testing::SizeIs(testing::Ge(3)));
+}
+
+TEST(TimeText, HasAUnitAndFewDigits) {
+  EXPECT_EQ(time_text(950), "950 ns");
+  EXPECT_EQ(time_text(12'340), "12.3 µs");
+  EXPECT_EQ(time_text(9'876'000), "9.88 ms");
+  EXPECT_EQ(signed_time_text(-4'560'000), "−4.56 ms");
+}
+
+// Field 1 of 3 bytes: {10: 1, 13: 1, 60: {1: 1, 2: "a"}} and so on, read by hand from the format.
+TEST(Perfetto, EncodesTracksAndNestsOverlapOnLanes) {
+  const std::string one = perfetto_trace({{"a", {}}});
+  EXPECT_EQ(one, std::string("\x0a\x0c\xe2\x03\x05\x08\x01\x12\x01\x61\x50\x01\x68\x01", 14));
+  const std::string two = perfetto_trace({{"a", {{"x", 5, 10, {}}, {"y", 7, 12, {}}}}});
+  EXPECT_THAT(two, HasSubstr("lane 2")) << "they overlap";
+  EXPECT_THAT(perfetto_trace({{"a", {{"x", 5, 10, {}}, {"y", 10, 12, {}}}}}),
+              Not(HasSubstr("lane 2")));
+}
+
+}  // namespace
+}  // namespace fathom::report
