@@ -61,7 +61,7 @@ CacheFill fill_of(const AttributeFlags& flags) {
 
 // A loaded model with its sequences at the depths.
 struct Subject {
-  OpenedModel opened;
+  std::unique_ptr<OpenedModel> opened;  // stays where it is, as the program refers to it
   std::unique_ptr<ModelProgram> program;
   std::vector<std::vector<measure::CostRecorder::Entry>> costs;  // [depth]
   uint64_t hash[2];                                              // of unwatched steps
@@ -75,10 +75,14 @@ Subject open_subject(const AttributeFlags& flags, const std::vector<int64_t>& de
   options.n_ctx = depths.back() + 1;
   options.max_sequences = static_cast<int>(depths.size());
   if (knob) knob->apply(options);
-  Subject subject{open_model(flags.model.model, std::move(options), common), nullptr, {}, {}};
+  Subject subject{
+      std::make_unique<OpenedModel>(open_model(flags.model.model, std::move(options), common)),
+      nullptr,
+      {},
+      {}};
   ProgressBar bar("filling", common.quiet);
   subject.program =
-      std::make_unique<ModelProgram>(subject.opened.model, depths, fill_of(flags), flags.seed,
+      std::make_unique<ModelProgram>(subject.opened->model, depths, fill_of(flags), flags.seed,
                                      [&](double share) { bar.update(share); });
   for (size_t i = 0; i < depths.size(); ++i) subject.costs.push_back(subject.program->costs(i));
   subject.hash[0] = subject.program->logits_hash(0, nullptr);
@@ -94,8 +98,8 @@ struct Facts {
   uint64_t unwatched_hash[2], watched_hash[2] = {0, 0};
 
   explicit Facts(const Subject& subject)
-      : info(subject.opened.model.info()),
-        kv_token_bytes(subject.opened.model.memory().kv_token_bytes),
+      : info(subject.opened->model.info()),
+        kv_token_bytes(subject.opened->model.memory().kv_token_bytes),
         costs(subject.costs),
         unwatched_hash{subject.hash[0], subject.hash[1]} {}
 };
@@ -161,7 +165,8 @@ std::vector<Measured> measure_together(const AttributeFlags& flags,
     Subject& subject = subjects[s];
     out.push_back({Facts(subject), {}, {}, {}});
     hash_watched(out.back().facts, *subject.program, *source, n);
-    samplers.push_back(std::make_unique<PeakSampler>(subject.opened.model.info(), machine, common));
+    samplers.push_back(
+        std::make_unique<PeakSampler>(subject.opened->model.info(), machine, common));
     sampler_pointers.push_back(samplers.back().get());
     options.traced.insert(options.traced.end(), {s * n, s * n + n - 1});
   }
@@ -285,7 +290,8 @@ AttributionReport report_of(const AttributeFlags& flags, const std::vector<int64
   for (size_t i = 0; i < depths.size(); ++i) {
     r.kv_fill.push_back(fill_name(fill_of(flags), depths[i]));
     r.kv_bytes.push_back(kv_bytes_of(m.facts.costs[i]));
-    r.block_steps.push_back(m.observation.depths[i].untraced.front()[0].steps);
+    r.block_steps.push_back(
+        static_cast<int64_t>(m.observation.depths[i].untraced.front()[0].steps_ns.size()));
     kv_tokens.push_back(depths[i] + 1);
   }
   r.rounds = m.observation.n_rounds();
@@ -432,7 +438,7 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   Subject base = open_subject(flags, depths, common);
   std::optional<Knob> knob;
   if (!flags.confirm.empty()) {
-    knob = parse_knob(flags.confirm, open_options(flags.model, common), base.opened.model.info());
+    knob = parse_knob(flags.confirm, open_options(flags.model, common), base.opened->model.info());
   }
   std::vector<Measured> measured;
   if (on_host && !flags.separate) {

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "base/check.hpp"
+#include "measure/middle_half.hpp"
 
 namespace fathom::measure {
 namespace {
@@ -80,6 +80,35 @@ std::string window_problem(const TraceWindow& window) {
   return "";
 }
 
+struct StepSums {
+  std::vector<int64_t> exclusive_ns, gap_ns;  // by place in the plan
+  int64_t span_ns = 0, busy_ns = 0;
+};
+
+// Moves latest_end on to the end of the step.
+StepSums walk(const TraceStep& step, const std::map<LaunchKey, size_t>& places,
+              int64_t& latest_end) {
+  StepSums out;
+  out.exclusive_ns.resize(places.size());
+  out.gap_ns.resize(places.size());
+  const int64_t begin = latest_end;
+  int64_t sum = 0;
+  for (const TraceRecord* record : by_start(step)) {
+    const size_t place = places.at({record->layer, record->op, record->ordinal});
+    const int64_t gap = std::max<int64_t>(0, record->start_ns - latest_end);
+    const int64_t exclusive =
+        std::max<int64_t>(0, record->end_ns - std::max(record->start_ns, latest_end));
+    out.gap_ns[place] = gap;
+    out.exclusive_ns[place] = exclusive;
+    out.busy_ns += record->end_ns - record->start_ns;
+    sum += gap + exclusive;
+    latest_end = std::max(latest_end, record->end_ns);
+  }
+  out.span_ns = latest_end - begin;
+  FATHOM_CHECK(sum == out.span_ns, "exclusive times and gaps do not add up to the span");
+  return out;
+}
+
 }  // namespace
 
 Census take_census(const TraceWindow& window) {
@@ -103,30 +132,28 @@ Census take_census(const TraceWindow& window) {
     return census;
   }
 
+  std::vector<StepSums> steps;
+  std::vector<int64_t> spans;
   int64_t latest_end = 0;
   for (const TraceRecord& record : window.steps[0].records) {
     latest_end = std::max(latest_end, record.end_ns);
   }
-  const int64_t first_end = latest_end;
+  for (size_t i = 1; i < window.steps.size(); ++i) {
+    steps.push_back(walk(window.steps[i], places, latest_end));
+    spans.push_back(steps.back().span_ns);
+  }
   census.exclusive_ns.resize(census.plan.size());
   census.gap_ns.resize(census.plan.size());
-  for (size_t i = 1; i < window.steps.size(); ++i) {
-    for (const TraceRecord* record : by_start(window.steps[i])) {
-      const size_t place = places.at({record->layer, record->op, record->ordinal});
-      census.gap_ns[place] += std::max<int64_t>(0, record->start_ns - latest_end);
-      census.exclusive_ns[place] +=
-          std::max<int64_t>(0, record->end_ns - std::max(record->start_ns, latest_end));
-      census.busy_ns += record->end_ns - record->start_ns;
-      latest_end = std::max(latest_end, record->end_ns);
+  for (const size_t kept : middle_half(spans)) {
+    const StepSums& step = steps[kept];
+    for (size_t place = 0; place < census.plan.size(); ++place) {
+      census.exclusive_ns[place] += step.exclusive_ns[place];
+      census.gap_ns[place] += step.gap_ns[place];
     }
+    census.span_ns += step.span_ns;
+    census.busy_ns += step.busy_ns;
+    ++census.n_steps;
   }
-  census.n_steps = static_cast<int64_t>(window.steps.size()) - 1;
-  census.span_ns = latest_end - first_end;
-  const auto sum = [](const std::vector<int64_t>& v) {
-    return std::accumulate(v.begin(), v.end(), int64_t{0});
-  };
-  FATHOM_CHECK(sum(census.exclusive_ns) + sum(census.gap_ns) == census.span_ns,
-               "exclusive times and gaps do not add up to the span");
   return census;
 }
 

@@ -4,8 +4,9 @@
 // so far:
 //   exclusive_i = max(0, end_i - max(start_i, E))     gap_i = max(0, start_i - E)
 // so overlapping kernels are never counted twice and, exactly,
-//   sum(exclusive) + sum(gap) = E(last) - E(first step).
-// The first step of a window only gives the E from which the others count.
+//   sum(exclusive) + sum(gap) = E(end of the step) - E(end of the step before)
+// for every step. The first step of a window only gives the E from which the others count; of
+// these, the middle half by time is summed.
 #pragma once
 
 #include <array>
@@ -37,8 +38,8 @@ struct Launch {
 
 struct Census {
   std::vector<Launch> plan;  // in the order of the first counted step
-  int64_t n_steps = 0;       // counted
-  // Sums over the counted steps, by place in the plan.
+  int64_t n_steps = 0;       // summed
+  // Sums over these steps, by place in the plan.
   std::vector<int64_t> exclusive_ns, gap_ns;
   int64_t span_ns = 0;  // = the sum of both
   int64_t busy_ns = 0;  // sum of the durations: more than the exclusive time where kernels overlap

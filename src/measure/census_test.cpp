@@ -84,6 +84,20 @@ TEST(Census, RecordsOfConcurrentKernelsMaySwapTheirOrder) {
   EXPECT_EQ(census.span_ns, 2000);
 }
 
+TEST(Census, AnInterruptedStepIsNotSummed) {
+  TraceWindow window;
+  int64_t at = 1000;
+  for (const int64_t length : {100, 100, 100, 900, 100}) {
+    window.steps.push_back({{record("attn", 0, at, at + length)}});
+    at += length + 10;
+  }
+  const Census census = take_census(window);
+  EXPECT_EQ(census.n_steps, 2) << "of the four after the first, without the least and the most";
+  EXPECT_THAT(census.exclusive_ns, ElementsAre(200));
+  EXPECT_THAT(census.gap_ns, ElementsAre(20));
+  EXPECT_EQ(census.span_ns, 220);
+}
+
 TEST(Census, RefusesDamagedWindows) {
   TraceWindow lost = overlapping();
   lost.n_lost = 3;

@@ -127,27 +127,35 @@ class Observer {
     out_.order.push_back(std::move(order));
   }
 
-  UntracedBlock untraced_block(size_t depth) {
-    UntracedBlock block{.ns = 0, .steps = steps_[depth], .clock = program_.clock_speed()};
+  // Times of `steps_` steps after one that leads in.
+  std::vector<int64_t> timed_steps(size_t depth) {
+    std::vector<int64_t> out(static_cast<size_t>(steps_[depth]));
     program_.step(depth);
-    const int64_t start = options_.clock();
-    for (int64_t i = 0; i < block.steps; ++i) program_.step(depth);
-    block.ns = options_.clock() - start;
+    int64_t before = options_.clock();
+    for (int64_t& ns : out) {
+      program_.step(depth);
+      const int64_t now = options_.clock();
+      ns = now - before;
+      before = now;
+    }
+    return out;
+  }
+
+  UntracedBlock untraced_block(size_t depth) {
+    UntracedBlock block;
+    block.clock = program_.clock_speed();
+    block.steps_ns = timed_steps(depth);
     return block;
   }
 
   TracedBlock traced_block(size_t depth) {
     TracedBlock block;
-    block.steps = steps_[depth];
     block.clock = program_.clock_speed();
     TraceSource& source = *options_.source;
     const Watch watch(program_, source.scopes());
     source.start();
-    program_.step(depth);
-    const int64_t start = options_.clock();
-    for (int64_t i = 0; i < block.steps; ++i) program_.step(depth);
-    block.ns = options_.clock() - start;
-    const TraceWindow window = source.stop(static_cast<int>(block.steps) + 1);
+    block.steps_ns = timed_steps(depth);
+    const TraceWindow window = source.stop(steps_[depth] + 1);
     Census census = take_census(window);
     DepthSamples& samples = out_.depths[depth];
     if (census.problem.empty() && !samples.plan.empty() && census.plan != samples.plan) {
@@ -159,6 +167,7 @@ class Observer {
       return block;
     }
     if (samples.plan.empty()) samples.plan = census.plan;
+    block.steps = census.n_steps;
     block.exclusive_ns = std::move(census.exclusive_ns);
     block.gap_ns = std::move(census.gap_ns);
     block.span_ns = census.span_ns;

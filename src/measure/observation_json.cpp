@@ -30,28 +30,29 @@ Launch launch_from_json(const Json& json) {
 }
 
 Json block_json(const UntracedBlock& block) {
-  return {{"ns", block.ns}, {"steps", block.steps}, {"clock", block.clock}};
+  return {{"values", block.steps_ns}, {"clock", block.clock}};
 }
 
 Json block_json(const TracedBlock& block) {
-  return {{"ns", block.ns},          {"steps", block.steps},
-          {"clock", block.clock},    {"exclusive_ns", block.exclusive_ns},
-          {"gap_ns", block.gap_ns},  {"span_ns", block.span_ns},
+  return {{"values", block.steps_ns}, {"clock", block.clock},
+          {"steps", block.steps},     {"exclusive_ns", block.exclusive_ns},
+          {"gap_ns", block.gap_ns},   {"span_ns", block.span_ns},
           {"busy_ns", block.busy_ns}};
 }
 
 void read_block(const Json& json, UntracedBlock& block) {
-  block = {.ns = json.at("ns"), .steps = json.at("steps"), .clock = json.at("clock")};
+  block = {.steps_ns = json.at("values"), .clock = json.at("clock")};
 }
 
 void read_block(const Json& json, TracedBlock& block) {
-  block = {.ns = json.at("ns"),
-           .steps = json.at("steps"),
+  block = {.steps_ns = json.at("values"),
            .clock = json.at("clock"),
+           .steps = json.at("steps"),
            .exclusive_ns = json.at("exclusive_ns"),
            .gap_ns = json.at("gap_ns"),
            .span_ns = json.at("span_ns"),
            .busy_ns = json.at("busy_ns")};
+  if (block.steps < 1) fail(ErrorCode::bad_file, "a watched block has no steps");
 }
 
 template <class Block>
@@ -78,7 +79,7 @@ void read_sample(const Json& json, std::vector<BlockPair<Block>>& pairs) {
   if (round == pairs.size()) pairs.emplace_back();
   Block& block = pairs[round][half];
   read_block(json, block);
-  if (block.steps < 1) fail(ErrorCode::bad_file, "a sample's block has no steps");
+  if (block.steps_ns.empty()) fail(ErrorCode::bad_file, "a sample's block has no steps");
 }
 
 // Blocks must fit the plan and have a round each.

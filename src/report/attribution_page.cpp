@@ -32,7 +32,7 @@ svg{display:block;width:100%;height:auto}
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
 th,td{padding:5px 10px;text-align:right;border-bottom:1px solid var(--faint);white-space:nowrap}
 th{color:var(--soft);font-weight:500;font-size:13px}th:first-child,td:first-child,.left{text-align:left}
-td.wrap{white-space:normal;text-align:left}tr.strong td{font-weight:600}
+td.wrap{white-space:normal;text-align:left}.gates th{text-align:left}tr.strong td{font-weight:600}
 .diagnosis{background:var(--panel);border-radius:8px;padding:14px 18px;margin:12px 0}
 .diagnosis h3{margin:0 0 4px;font-size:16px}.diagnosis ul{margin:4px 0;padding-left:20px}
 .tag{display:inline-block;padding:1px 9px;border-radius:99px;font-size:13px;color:var(--paper);background:var(--shrink)}
@@ -285,7 +285,8 @@ std::string gates(const AttributionReport& r) {
         "<tr><td>{}</td><td class=\"left {}\">{}</td><td class=\"wrap\">{}</td></tr>\n", gate.id,
         gate.pass ? "ok" : "no", gate.pass ? "✓ passed" : "✗ failed", escaped(gate.why));
   }
-  return "<h2>Gates</h2>\n" + table("Gates", {"gate", "", "why"}, rows);
+  return "<h2>Gates</h2>\n<div class=\"gates\">" + table("Gates", {"gate", "", "why"}, rows) +
+         "</div>\n";
 }
 
 std::string method(const AttributionReport& r, const Json& document) {
@@ -345,8 +346,8 @@ std::string attribution_html(const AttributionReport& r, const Json& document) {
   body += section("Roofline",
                   "What the ops reach at both depths, below what the machine gave in the same run.",
                   roofline_drawing(r));
-  body +=
-      section("Growth by layer", "Orange grew, blue shrank; white did neither.", layer_drawing(r));
+  body += section("Growth by layer", "Orange grew, blue shrank; pale cells did neither.",
+                  layer_drawing(r));
   body += gates(r) + method(r, document);
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"

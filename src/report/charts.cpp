@@ -296,7 +296,10 @@ Svg draw_roofline(const Roofline& data) {
     const std::string tip = fmt::format("{}: {:.2f} operations a byte, {:.1f} to {:.1f} GFLOP/s",
                                         op.name, op.intensity[1], op.gflops[0], op.gflops[1]);
     svg.circle(x1, y1, 5, op.grows ? "dotgrow" : "dot", tip);
-    svg.text(x1 + 8, y1 - 6, fmt::format("{}", i + 1), "small strong");
+    // Ops of one intensity stand above each other: their numbers take turns at the sides.
+    const bool right = i % 2 == 0;
+    svg.text(right ? x1 + 8 : x1 - 8, y1 + 4, fmt::format("{}", i + 1), "small strong",
+             right ? Anchor::start : Anchor::end);
     svg.text(key, 52 + 20 * static_cast<double>(i), fmt::format("{}  {}", i + 1, op.name),
              op.grows ? "strong" : "");
     svg.text(kWidth - 8, 52 + 20 * static_cast<double>(i),
