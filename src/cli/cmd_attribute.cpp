@@ -429,6 +429,18 @@ int show(const AttributionReport& r, const std::vector<Measured>& measured,
   return report_gates(r.gates);
 }
 
+// Windows that prove nothing: what was seen, and no attribution.
+int show_broken(const Measured& m, const std::vector<int64_t>& depths,
+                const measure::Machine& machine, const Context& context) {
+  report::Result document;
+  document.command = context.arguments;
+  document.machine = report::machine_json(machine);
+  document.summary["observation"] = measure::observation_header(m.observation, depths);
+  document.gates = {broken_window_gate(m.observation.problem)};
+  if (context.flags.json) write_stdout(dump_json(document.to_json()) + "\n");
+  return report_gates(document.gates);
+}
+
 int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   const CommonFlags& common = context.flags;
   if (flags.census_child) return census_child(flags, common);
@@ -453,7 +465,7 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   }
   for (const Measured& m : measured) {
     if (m.observation.problem.empty()) continue;
-    return report_gates({broken_window_gate(m.observation.problem)});
+    return show_broken(m, depths, machine, context);
   }
   AttributionReport r = report_of(flags, depths, measured.front());
   decompose_ops(r, flags, growing_ops(r));

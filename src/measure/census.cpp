@@ -8,7 +8,7 @@
 #include <map>
 
 #include "base/check.hpp"
-#include "measure/middle_half.hpp"
+#include "measure/quiet_steps.hpp"
 
 namespace fathom::measure {
 namespace {
@@ -144,7 +144,7 @@ Census take_census(const TraceWindow& window) {
   }
   census.exclusive_ns.resize(census.plan.size());
   census.gap_ns.resize(census.plan.size());
-  for (const size_t kept : middle_half(spans)) {
+  for (const size_t kept : quiet_steps(spans)) {
     const StepSums& step = steps[kept];
     for (size_t place = 0; place < census.plan.size(); ++place) {
       census.exclusive_ns[place] += step.exclusive_ns[place];

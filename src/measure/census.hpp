@@ -6,7 +6,7 @@
 // so overlapping kernels are never counted twice and, exactly,
 //   sum(exclusive) + sum(gap) = E(end of the step) - E(end of the step before)
 // for every step. The first step of a window only gives the E from which the others count; of
-// these, the middle half by time is summed.
+// these, the quiet ones are summed (quiet_steps.hpp).
 #pragma once
 
 #include <array>

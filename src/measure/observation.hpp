@@ -2,8 +2,8 @@
 // Steps of one program at several depths, timed without a watcher and, at some depths, with one, in
 // mirrored rounds: a round runs every arm once in random order and then once more in the reverse
 // order (ABBA), so that a drift within it falls on all arms alike, and the two blocks of an arm are
-// an A/A pair. A block is a lead-in step and then a few timed ones, whose middle half counts. The
-// raw blocks are all that attribution is computed from; as JSON they cross from a process to
+// an A/A pair. A block is a lead-in step and then a few timed ones, of which the quiet ones count.
+// The raw blocks are all that attribution is computed from; as JSON they cross from a process to
 // another and into result files.
 #pragma once
 
@@ -18,7 +18,7 @@
 #include "device/trace.hpp"
 #include "measure/census.hpp"
 #include "measure/clock.hpp"
-#include "measure/middle_half.hpp"
+#include "measure/quiet_steps.hpp"
 
 namespace fathom::measure {
 
@@ -36,7 +36,7 @@ class StepProgram {
 struct UntracedBlock {
   std::vector<int64_t> steps_ns;  // host time of each step
   double clock = 0;               // clock_speed() before it
-  double step_ns() const { return middle_mean(steps_ns); }
+  double step_ns() const { return quiet_mean(steps_ns); }
 };
 
 struct TracedBlock {
@@ -46,7 +46,7 @@ struct TracedBlock {
   std::vector<int64_t> exclusive_ns, gap_ns;  // sums over these, by place in the plan
   int64_t span_ns = 0;
   int64_t busy_ns = 0;
-  double step_ns() const { return middle_mean(steps_ns); }
+  double step_ns() const { return quiet_mean(steps_ns); }
   double period_ns() const { return static_cast<double>(span_ns) / static_cast<double>(steps); }
 };
 
@@ -78,7 +78,7 @@ struct ObserveOptions {
   bool untraced = true;
   TraceSource* source = nullptr;  // null = no traced arms
   std::vector<size_t> traced;     // depths with a traced arm; empty = the first and the last
-  double block_ns = 30e6;         // a block's timed steps take about so long, one at least
+  double block_ns = 40e6;         // a block's timed steps take about so long, one at least
   int min_rounds = 10;
   int max_rounds = 2000;
   double max_seconds = 60;
