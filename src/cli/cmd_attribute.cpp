@@ -40,7 +40,7 @@ struct AttributeFlags {
   double seconds = 60;
   int rounds = 10;
   uint64_t seed = 1;
-  std::string confirm, html, perfetto;
+  std::string variant, confirm, html, perfetto;
   bool separate = false;
   bool census_child = false;
 };
@@ -75,6 +75,7 @@ Subject open_subject(const AttributeFlags& flags, const std::vector<int64_t>& de
   OpenOptions options = open_options(flags.model, common);
   options.n_ctx = depths.back() + 1;
   options.max_sequences = static_cast<int>(depths.size());
+  options.variant = flags.variant;
   if (knob) knob->apply(options);
   Subject subject{
       std::make_unique<OpenedModel>(open_model(flags.model.model, std::move(options), common)),
@@ -504,6 +505,9 @@ RunCommand add_attribute(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"real", "synthetic"}))
       ->type_name("HOW");
   add_seed_flag(app, "-s,--seed", "Seed of the tokens and of the order of the rounds", flags->seed);
+  app.add_option("--variant", flags->variant,
+                 "A variant of an op that runs in its place, by the name that probe has for it")
+      ->type_name("NAME");
   app.add_option("--confirm", flags->confirm,
                  "Change one thing and compare with the prediction: threads=N or cache-type=TYPE")
       ->type_name("KNOB=VALUE");
