@@ -26,7 +26,7 @@ TEST_F(Cli, AttributePrintsADocumentAndWritesItsFiles) {
 
 TEST_F(Cli, AttributeConfirmsWithAnotherCacheType) {
   const Json json = document(fathom({"attribute", model(), "--depths", "8,200", "--seconds", "0.5",
-                                     "--confirm", "cache-type=q8_0", "--json"}));
+                                     "--confirm", "cache-type=f32", "--json"}));
   const Json& confirmation = json["summary"]["attribution"]["confirmation"];
   bool trusted = true;
   for (const Json& gate : json["gates"]) trusted = trusted && gate["pass"].get<bool>();
