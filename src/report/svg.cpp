@@ -149,9 +149,9 @@ std::vector<double> ticks(double lo, double hi, int n) {
   const double raw = (hi - lo) / n;
   if (!(raw > 0)) return {lo};
   const double magnitude = std::pow(10, std::floor(std::log10(raw)));
-  double step = magnitude;
+  double step = magnitude;  // the nearest of these by ratio
   for (const double factor : {2.0, 5.0, 10.0}) {
-    if (step < raw) step = factor * magnitude;
+    if (raw * raw > step * factor * magnitude) step = factor * magnitude;
   }
   std::vector<double> out;
   for (double at = std::ceil(lo / step - 1e-9) * step; at <= hi + 1e-9 * step; at += step) {
