@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "base/finite.hpp"
 #include "base/fnv1a.hpp"
-#include "measure/cpu_speed.hpp"
+#include "measure/core_clock.hpp"
 #include "measure/statistics.hpp"
 
 namespace fathom::cli {
@@ -64,7 +64,7 @@ void ModelProgram::step(size_t depth) {
 }
 
 double ModelProgram::clock_speed() {
-  return model_.info().in_host_memory ? measure::cpu_speed() : 0;
+  return model_.info().in_host_memory ? measure::core_clock_mhz() : 0;
 }
 
 std::vector<measure::CostRecorder::Entry> ModelProgram::costs(size_t depth) {
