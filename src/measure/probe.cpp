@@ -217,7 +217,6 @@ class TimedOp {
           const std::vector<ProbeVariant>& variants, const ProbeDevice& device,
           const ProbeOptions& options)
       : input_(input),
-        variants_(variants),
         device_(device),
         op_(make_probe_op(name, input, device)),
         scratch_(device, *op_, variants),
@@ -265,7 +264,6 @@ class TimedOp {
 
  private:
   const ProbeInput& input_;
-  const std::vector<ProbeVariant>& variants_;
   ProbeDevice device_;
   std::unique_ptr<ProbeOp> op_;
   Scratch scratch_;
