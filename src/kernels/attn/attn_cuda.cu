@@ -76,19 +76,9 @@ void launch_rows(const cuda::AttnVariant& variant, int n_tiles, const cuda::Attn
   const int64_t n_units = std::max<int64_t>(1, (n_ctx + unit_tokens - 1) / unit_tokens);
   const int64_t most_items = n_units * params.n_rows * params.n_kv_heads;
   const int64_t n_blocks = std::min(n_resident, (most_items + cluster - 1) / cluster * cluster);
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(n_blocks));
-  config.blockDim = dim3(static_cast<unsigned>(variant.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared);
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = attributes;
-  config.numAttrs = cluster == 1 ? 1 : 2;
-  cuda::check(cudaLaunchKernelEx(&config, variant.kernel, params));
+  cuda::launch_clusters(variant.kernel, cluster, dim3(static_cast<unsigned>(n_blocks)),
+                        dim3(static_cast<unsigned>(variant.threads)), static_cast<size_t>(shared),
+                        stream, params);
 }
 
 }  // namespace
