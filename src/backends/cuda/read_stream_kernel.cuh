@@ -11,6 +11,13 @@
 
 namespace fathom::cuda {
 
+__device__ __forceinline__ void add_sum_of_warp(unsigned long long own, unsigned long long* sum) {
+  for (int lane_distance = 16; lane_distance > 0; lane_distance /= 2) {
+    own += __shfl_down_sync(0xffffffffu, own, lane_distance);
+  }
+  if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
+}
+
 __global__ void read_stream_kernel(const ulonglong2* __restrict__ data, int64_t n_vectors,
                                    unsigned long long* __restrict__ sum) {
   constexpr int kUnroll = 4;  // independent loads in flight per thread
@@ -28,10 +35,7 @@ __global__ void read_stream_kernel(const ulonglong2* __restrict__ data, int64_t 
     const ulonglong2 v = __ldcs(data + vector);
     own += v.x + v.y;
   }
-  for (int lane_distance = 16; lane_distance > 0; lane_distance /= 2) {
-    own += __shfl_down_sync(0xffffffffu, own, lane_distance);
-  }
-  if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
+  add_sum_of_warp(own, sum);
 }
 
 // The same over and over, past the first-level cache: in each pass a block takes the place of
@@ -56,10 +60,7 @@ __global__ void read_cached_kernel(const ulonglong2* __restrict__ data, int64_t 
       own += v.x + v.y;
     }
   }
-  for (int lane_distance = 16; lane_distance > 0; lane_distance /= 2) {
-    own += __shfl_down_sync(0xffffffffu, own, lane_distance);
-  }
-  if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
+  add_sum_of_warp(own, sum);
 }
 
 }  // namespace fathom::cuda
