@@ -11,7 +11,8 @@
 
 namespace fathom::engine {
 
-// The variant of that name. Throws Error{usage} that says which there are.
+// The variant of that name: a family, and knobs in any order; those that are not named are the
+// base's. Throws Error{usage} that says which there are.
 const OpVariant& find_variant(const Backend& backend, const std::string& name);
 
 struct VariedBackend {

@@ -15,6 +15,7 @@ struct OpVariant {
   struct Knob {
     std::string name;
     int value;
+    bool operator==(const Knob&) const = default;
   };
   std::string op;           // whose entry it replaces
   std::string name;         // "seed:splits=64": a family, and the knobs that are not its base's

@@ -39,6 +39,17 @@ TEST(VariedBackend, ReplacesOneEntry) {
   EXPECT_EQ(cpu_ops().attn, attn_cpu) << "the backend's own table";
 }
 
+TEST(VariedBackend, KnobsStandInAnyOrderAndTheBasesMayBeNamed) {
+  Backend backend = cpu_backend();
+  backend.variants = two_variants;
+  EXPECT_EQ(find_variant(backend, "other:splits=32").name, "other");
+  EXPECT_EQ(find_variant(backend, "other:staging=4,splits=64").name, "other:splits=64");
+  for (const char* name : {"other:", "other:splits", "other:splits=", "other:splits=64x",
+                           "other:warps=1", "oth", "other:splits=64,staging=8"}) {
+    EXPECT_THROW(find_variant(backend, name), Error) << name;
+  }
+}
+
 TEST(VariedBackend, SaysWhichNamesThereAre) {
   const auto error_of = [](const Backend& backend, const char* name) -> std::string {
     try {

@@ -19,6 +19,7 @@ using testing::SizeIs;
 
 std::vector<std::byte> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
+  if (!file) fail(ErrorCode::bad_file, "no {}: this test runs where it was built", path);
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   const std::byte* const begin = reinterpret_cast<const std::byte*>(text.data());
   return {begin, begin + text.size()};
