@@ -57,6 +57,13 @@ class FATHOM_API Model {
     int32_t token;
   };
   void step(std::span<const BatchEntry> batch, LogitsMode logits = LogitsMode::last);
+  // The same, but on a device it returns once the step is on its way, a few steps ahead of the one
+  // that runs; the sequences' logits and tokens are those of a step that is done. Their stats()
+  // count the tokens, and only the time in this call. What goes wrong on the device is thrown by a
+  // later call that waits.
+  void submit(std::span<const BatchEntry> batch, LogitsMode logits = LogitsMode::last);
+  // Returns when all that was submitted is done.
+  void wait();
 
   // What one step must move and compute: n_rows tokens of one sequence (1 = decode, at most 2^16)
   // after n_past (at most 2^24); Error{usage} for others.

@@ -60,6 +60,26 @@ TEST(Api, ABatchEqualsSingleSteps) {
   EXPECT_EQ(a.stats().decode_tokens, 1);
 }
 
+TEST(Api, ASubmittedStepIsAStep) {
+  Model model = open_model(2);
+  const auto logits_after = [&](bool submits) {
+    Sequence sequence = model.sequence();
+    sequence.prefill(std::vector<int32_t>{1, 2, 3}, LogitsMode::skip);
+    for (const int32_t token : {4, 5, 6, 7, 8, 9, 1}) {
+      const Model::BatchEntry entry{&sequence, token};
+      submits ? model.submit({&entry, 1}) : model.step({&entry, 1});
+    }
+    EXPECT_EQ(sequence.size(), 10);
+    EXPECT_EQ(sequence.stats().decode_tokens, 7);
+    const std::span<const float> logits = sequence.logits();
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  const std::vector<float> alone = logits_after(false);
+  EXPECT_FALSE(alone.empty());
+  EXPECT_EQ(logits_after(true), alone);
+  model.wait();
+}
+
 TEST(Api, GreedyTextRepeatsAndSequencesOutliveTheModel) {
   std::optional<Model> model(open_model());
   const std::vector<int32_t> prompt = model->tokenize("the the");

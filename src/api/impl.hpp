@@ -16,6 +16,9 @@ struct Model::Impl {
   std::shared_ptr<engine::Engine> engine;
   Log log;
   std::vector<engine::DecodeBatch::Entry> batch;
+
+  void step(std::span<const BatchEntry> of, LogitsMode logits,
+            engine::DecodeBatch::Returns returns);
 };
 
 struct Sequence::Impl {

@@ -57,13 +57,24 @@ bool Model::is_end_of_generation(int32_t token) const {
 Sequence Model::sequence() { return Sequence(std::make_unique<Sequence::Impl>(impl_->engine)); }
 
 void Model::step(std::span<const BatchEntry> batch, LogitsMode logits) {
-  std::vector<engine::DecodeBatch::Entry>& entries = impl_->batch;
+  impl_->step(batch, logits, engine::DecodeBatch::Returns::when_done);
+}
+
+void Model::submit(std::span<const BatchEntry> batch, LogitsMode logits) {
+  impl_->step(batch, logits, engine::DecodeBatch::Returns::when_submitted);
+}
+
+void Model::wait() { impl_->engine->runner().synchronize(); }
+
+void Model::Impl::step(std::span<const BatchEntry> of, LogitsMode logits,
+                       engine::DecodeBatch::Returns returns) {
+  std::vector<engine::DecodeBatch::Entry>& entries = batch;
   entries.clear();
-  for (const BatchEntry& entry : batch) {
+  for (const BatchEntry& entry : of) {
     if (!entry.sequence) fail(ErrorCode::usage, "a batch entry has no sequence");
     entries.push_back({&entry.sequence->impl_->sequence, entry.token});
   }
-  engine::DecodeBatch::step(*impl_->engine, entries, logits);
+  engine::DecodeBatch::step(*engine, entries, logits, returns);
 }
 
 Cost Model::step_cost(int64_t n_past, int64_t n_rows) const {

@@ -57,7 +57,8 @@ ModelProgram::ModelProgram(Model& model, const std::vector<int64_t>& depths, Cac
 void ModelProgram::step(size_t depth) {
   Sequence& sequence = sequences_[depth];
   sequence.truncate(depths_[depth]);
-  sequence.step(tokens_[depth], LogitsMode::last);
+  const Model::BatchEntry entry{&sequence, tokens_[depth]};
+  model_.submit({&entry, 1}, LogitsMode::last);
   // Of a device, the step is one graph; the draw would be a launch beside it.
   if (model_.info().in_host_memory) sequence.sample(SamplerParams{});
   FATHOM_CHECK(sequence.size() == depths_[depth] + 1, "a step did not start at its anchor");
@@ -107,15 +108,15 @@ PeakSampler::PeakSampler(const ModelInfo& info, const measure::Machine& machine,
     host_cache_ = std::make_unique<measure::ReadBandwidth>(
         measure::ReadBandwidthOptions{.threads = info.threads, .buffer_bytes = cache_bytes_ / 2});
     flops_ = std::make_unique<measure::FlopPeak>(info.threads);
-  } else if (const DeviceApi* device = device_of(common); device->read_stream) {
-    device_cache_ = std::make_unique<measure::DeviceBandwidth>(*device, cache_bytes_ / 2);
+  } else if (const DeviceApi* device = device_of(common); device->read_cached) {
+    device_cache_ = std::make_unique<measure::CachedBandwidth>(*device);
   }
 }
 
 void PeakSampler::sample() {
   if (memory_) memory_gbps_.push_back(memory_.sample_gbps());
   if (host_cache_) cache_gbps_.push_back(host_cache_->sample_gbps(kCacheSeconds));
-  if (device_cache_) cache_gbps_.push_back(device_cache_->sample_gbps(kCacheSeconds));
+  if (device_cache_) cache_gbps_.push_back(device_cache_->sample_gbps());
   if (flops_) gflops_.push_back(flops_->sample_gflops(kFlopSeconds));
 }
 

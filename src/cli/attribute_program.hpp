@@ -12,10 +12,12 @@
 #include "cli/command.hpp"
 #include "cli/read_ceiling.hpp"
 #include "fathom/fathom.hpp"
+#include "measure/cached_bandwidth.hpp"
 #include "measure/decomposition.hpp"
 #include "measure/flop_peak.hpp"
 #include "measure/observation.hpp"
 #include "measure/op_trace.hpp"
+#include "tensor/step_ring.hpp"
 
 namespace fathom::cli {
 
@@ -28,6 +30,8 @@ class ModelProgram : public measure::StepProgram {
 
   // From exactly depths[i] tokens; on the host with a greedy draw after it: what a token takes.
   void step(size_t depth) override;
+  int n_ahead() const override { return model_.info().in_host_memory ? 0 : kStepRing; }
+  void wait() override { model_.wait(); }
   // A device's steps are named when they are captured (Model::set_capture_scope_sink).
   void watch(OpScopeSink* scopes) override {
     if (model_.info().in_host_memory) model_.set_op_scope_sink(scopes);
@@ -58,6 +62,11 @@ class ProgramPair : public measure::StepProgram {
     first_.watch(scopes);
     second_.watch(scopes);
   }
+  int n_ahead() const override { return first_.n_ahead(); }
+  void wait() override {
+    first_.wait();
+    second_.wait();
+  }
   double clock_speed() override { return first_.clock_speed(); }
 
  private:
@@ -83,7 +92,7 @@ class PeakSampler {
  private:
   ReadCeiling memory_;
   std::unique_ptr<measure::ReadBandwidth> host_cache_;
-  std::unique_ptr<measure::DeviceBandwidth> device_cache_;
+  std::unique_ptr<measure::CachedBandwidth> device_cache_;
   std::unique_ptr<measure::FlopPeak> flops_;
   int64_t cache_bytes_;
   std::vector<double> memory_gbps_, cache_gbps_, gflops_;

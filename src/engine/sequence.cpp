@@ -226,7 +226,8 @@ int32_t Sequence::accept(const Drawn& drawn) {
   return drawn.token;
 }
 
-void DecodeBatch::step(Engine& engine, std::span<const Entry> entries, LogitsMode mode) {
+void DecodeBatch::step(Engine& engine, std::span<const Entry> entries, LogitsMode mode,
+                       Returns returns) {
   if (entries.empty()) return;
   const StepLimits& limits = engine.limits();
   const int64_t n = static_cast<int64_t>(entries.size());
@@ -274,7 +275,7 @@ void DecodeBatch::step(Engine& engine, std::span<const Entry> entries, LogitsMod
       rows.push_back({entry.token, static_cast<int32_t>(s.size()), s.slot_});
     }
     engine.run(rows, out_rows, draws);
-    engine.runner().synchronize();
+    if (returns == Returns::when_done) engine.runner().synchronize();
   } catch (...) {
     for (const Entry& entry : entries.first(appended)) {
       engine.cache().truncate(entry.sequence->slot_, entry.sequence->size());

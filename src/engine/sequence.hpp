@@ -76,8 +76,11 @@ class DecodeBatch {
     Sequence* sequence;
     int32_t token;
   };
-  // REQUIRES: distinct sequences of one engine.
-  static void step(Engine& engine, std::span<const Entry> entries, LogitsMode mode);
+  enum class Returns { when_done, when_submitted };
+  // REQUIRES: distinct sequences of one engine. A step that is not waited for is one of those that
+  // the runner's ring holds at once; its time is not in stats().
+  static void step(Engine& engine, std::span<const Entry> entries, LogitsMode mode,
+                   Returns returns = Returns::when_done);
 };
 
 // The decode of one sequence whose tokens are all drawn alike. Where the device draws them, the

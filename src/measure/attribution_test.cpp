@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "base/error.hpp"
 #include "measure/diagnosis.hpp"
@@ -70,6 +71,55 @@ TEST(Attribution, FindsTheOpThatGrowsAndProvesTheOthersFlat) {
   for (size_t i = 1; i < a.ops.size(); ++i) EXPECT_NEAR(a.ops[i].growth.value, 0, 1);
   EXPECT_NEAR(a.gaps.value, 0, 1);
   EXPECT_NEAR(a.overhead[0], 13 * 40.0 / 682'000, 1e-4);
+}
+
+// A device with a queue: the host spends `launch_ns` a step, more when it is watched, and is let go
+// on when the step kAhead before is done.
+class QueueProgram : public StepProgram {
+ public:
+  static constexpr int kAhead = 4;
+  int64_t device_ns[2] = {200'000, 210'000};
+  int64_t launch_ns = 20'000, watched_launch_ns = 150'000;
+
+  Clock clock() {
+    return [this] { return now_; };
+  }
+  void step(size_t depth) override {
+    now_ += watched_ ? watched_launch_ns : launch_ns;
+    device_end_ = std::max(device_end_, now_) + device_ns[depth];
+    ends_.push_back(device_end_);
+    if (ends_.size() <= kAhead) return;
+    now_ = std::max(now_, ends_.front());
+    ends_.pop_front();
+  }
+  int n_ahead() const override { return kAhead; }
+  void wait() override {
+    now_ = std::max(now_, device_end_);
+    ends_.clear();
+  }
+  void watch(OpScopeSink* scopes) override { watched_ = scopes != nullptr; }
+
+ private:
+  bool watched_ = false;
+  int64_t now_ = 1'000'000, device_end_ = 0;
+  std::deque<int64_t> ends_;
+};
+
+TEST(Observe, StepsThatRunAheadTakeTheDevicesTimeAndNotTheHosts) {
+  QueueProgram program;
+  ObserveOptions options;
+  options.block_ns = 3e6;
+  options.min_rounds = options.max_rounds = 6;
+  options.clock = program.clock();
+  const Observation observation = observe(program, options);
+  for (size_t depth : {0, 1}) {
+    for (const auto& pair : observation.depths[depth].untraced) {
+      for (const UntracedBlock& block : pair) {
+        ASSERT_GT(block.steps_ns.size(), 5u);
+        EXPECT_THAT(block.steps_ns, testing::Each(program.device_ns[depth]));
+      }
+    }
+  }
 }
 
 TEST(Attribution, ClosesUnderNoiseAndInterruptions) {

@@ -94,6 +94,7 @@ class Observer {
       const WarmUp warm = warm_up([&] {
         const int64_t start = options_.clock();
         program_.step(depth);
+        program_.wait();
         return static_cast<double>(options_.clock() - start);
       });
       const double wanted = std::max(options_.block_ns, least_ns);
@@ -127,10 +128,13 @@ class Observer {
     out_.order.push_back(std::move(order));
   }
 
-  // Times of `steps_` steps after one that leads in.
+  int lead_in() const { return 1 + program_.n_ahead(); }
+
+  // Times of `steps_` steps after those that lead in. Where steps run ahead, step() returns when an
+  // earlier one is done: with as many ahead at the end as at the start, that is a step's time too.
   std::vector<int64_t> timed_steps(size_t depth) {
     std::vector<int64_t> out(static_cast<size_t>(steps_[depth]));
-    program_.step(depth);
+    for (int i = 0; i < lead_in(); ++i) program_.step(depth);
     int64_t before = options_.clock();
     for (int64_t& ns : out) {
       program_.step(depth);
@@ -138,6 +142,7 @@ class Observer {
       ns = now - before;
       before = now;
     }
+    program_.wait();
     return out;
   }
 
@@ -155,7 +160,7 @@ class Observer {
     const Watch watch(program_, source.scopes());
     source.start();
     block.steps_ns = timed_steps(depth);
-    const TraceWindow window = source.stop(steps_[depth] + 1);
+    const TraceWindow window = source.stop(steps_[depth] + lead_in());
     Census census = take_census(window);
     DepthSamples& samples = out_.depths[depth];
     if (census.problem.empty() && !samples.plan.empty() && census.plan != samples.plan) {

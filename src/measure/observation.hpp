@@ -2,7 +2,8 @@
 // Steps of one program at several depths, timed without a watcher and, at some depths, with one, in
 // mirrored rounds: a round runs every arm once in random order and then once more in the reverse
 // order (ABBA), so that a drift within it falls on all arms alike, and the two blocks of an arm are
-// an A/A pair. A block is a lead-in step and then a few timed ones, of which the quiet ones count.
+// an A/A pair. A block is a lead-in (a step, and those that run ahead) and then a few timed steps,
+// of which the quiet ones count.
 // The raw blocks are all that attribution is computed from; as JSON they cross from a process to
 // another and into result files.
 #pragma once
@@ -27,6 +28,11 @@ class StepProgram {
  public:
   virtual ~StepProgram() = default;
   virtual void step(size_t depth) = 0;  // an index
+  // Steps that may still run when step() returns: a device's are on their way before it is done
+  // with the one before, so that it never waits for the host. step() then returns when the step so
+  // many before it is done.
+  virtual int n_ahead() const { return 0; }
+  virtual void wait() {}  // for all of them
   // The source's scopes hear of every op until they are told to stop; only between blocks.
   virtual void watch(OpScopeSink* scopes) = 0;
   // A figure proportional to the clock of what runs the steps; 0 = it cannot be told.
