@@ -2,20 +2,9 @@
 // Logits of the rows that want them.
 #include "kernels/norm_head/norm_head.hpp"
 #include "kernels/quant/matmul_launch_kernel.cuh"
+#include "kernels/quant/store_logits_kernel.cuh"
 
 namespace fathom {
-namespace {
-
-struct StoreLogits {
-  float* logits;  // [n_out, vocab_size]
-  int64_t vocab_size;
-  __device__ void operator()(int, int row, int col, const float* sums) const {
-    logits[col * vocab_size + row] = sums[0];
-  }
-};
-
-}  // namespace
-
 int64_t workspace_bytes_cuda(const NormHeadArgs::Static& s) {
   return cuda::matmul_acts_bytes({&s.head}, s.max_out);
 }

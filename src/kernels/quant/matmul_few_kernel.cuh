@@ -231,9 +231,7 @@ class FewStream {
         slices_(shared + place.acts),
         totals_(reinterpret_cast<float*>(shared + place.totals)) {}
 
-  // All of the warp's units, or (!is_real) a rehearsal: a tile of the first one on whatever is
-  // there, so that the instructions are in the caches when the activations come.
-  __device__ void run(bool is_real) {
+  __device__ void run() {
     while (!units_.done()) {
       MmaSums<kFoldColumns> acc[kFolds] = {};
       const bool live = units_.is_live();
@@ -244,9 +242,9 @@ class FewStream {
         if constexpr (Format::kKind != MmaKind::real) {
 #pragma unroll 1
           for (int n = units_.n_tiles(); n > 0; --n) {
-            if (is_real) acts_.wait_full();
+            acts_.wait_full();
             if (live) {
-              if (is_real) tiles_.wait_full();
+              tiles_.wait_full();
               const std::byte* codes = slices_ + acts_.stage * kFewSliceBytes<kColumns>;
               const auto* infos =
                   reinterpret_cast<const ActInfo*>(codes + kMmaTileBlocks * kColumns * kMmaBlock);
@@ -256,12 +254,9 @@ class FewStream {
                                                  {codes, infos, nullptr, nullptr, kColumns},
                                                  {i * kFoldColumns, kFoldColumns}, 0);
               }
-              if (is_real) {
-                cuda::warp_arrive(tiles_.empty + tiles_.stage);
-                tiles_.next();
-              }
+              cuda::warp_arrive(tiles_.empty + tiles_.stage);
+              tiles_.next();
             }
-            if (!is_real) break;
             if (n == 1) break;
             cuda::warp_arrive(acts_.empty + acts_.stage);
             acts_.next();
@@ -275,7 +270,6 @@ class FewStream {
         const int set = i / (2 * Shape::kPerLane);
         sums[i] = acc[set / kSets][set % kSets][i / Shape::kPerLane % 2][i % Shape::kPerLane];
       }
-      if (!is_real) return;
       if (plan_.n_shares == 1) {
         add(sums, group, live);
       } else {
@@ -320,7 +314,8 @@ class FewStream {
         if (i >= kValues) break;
         const float both[2] = {sums[0][k], p_.bundle == 2 ? sums[1][k] : 0.0f};
         const int row = row_of(group, i), col = col_of(i);
-        if (row < p_.parts[part].rows && col < p_.n_rows) op_(part, row, col, both);
+        if (row >= p_.parts[part].rows || col >= p_.n_rows) continue;
+        visit_op(op_, [&](const auto& op) { op(part, row, col, both); });
       }
     }
   }
@@ -371,23 +366,28 @@ class FewStream {
     if (p_.bundle == 2) cuda::barrier_wait(wholes_ + slot - 1, units_.n_chunks() & 1);
     if (!live) return;
     const int rows = p_.parts[of].rows;
-    if constexpr (ReadsFirst<Op>) {
+    visit_op(op_, [&](const auto& op) { write_with(op, of, group, slot, rows, sums); });
+  }
+  template <class Of>
+  __device__ void write_with(const Of& op, int of, int group, int slot, int rows,
+                             const float (&sums)[kValues]) const {
+    if constexpr (ReadsFirst<Of>) {
       float first[kValues];
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
-        first[i] = op_.read(of, min(row_of(group, i), rows - 1), min(col_of(i), p_.n_rows - 1));
+        first[i] = op.read(of, min(row_of(group, i), rows - 1), min(col_of(i), p_.n_rows - 1));
       }
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const int row = row_of(group, i), col = col_of(i);
-        op_.write(of, row, col, first[i], &sums[i], row < rows && col < p_.n_rows);
+        op.write(of, row, col, first[i], &sums[i], row < rows && col < p_.n_rows);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         const int row = row_of(group, i), col = col_of(i);
         const float both[2] = {p_.bundle == 2 ? totals_[value_at(slot - 1, i)] : sums[i], sums[i]};
-        if (row < rows && col < p_.n_rows) op_(of, row, col, both);
+        if (row < rows && col < p_.n_rows) op(of, row, col, both);
       }
     }
   }
@@ -458,12 +458,8 @@ __global__ void __launch_bounds__(kActThreads, 2)
     if (warp == kFewStreams) {
       copy_few<kColumns>(p, plan, shared, place);
     } else {
-#pragma unroll 1
-      for (int pass = 0; pass < 2; ++pass) {
-        const bool is_real = cuda::opaque(pass) == 1;
-        if (is_real) cuda::pdl_wait();
-        stream.run(is_real);
-      }
+      cuda::pdl_wait();
+      stream.run();
     }
     if (plan.n_shares == 1) return;
     cuda::cluster_arrive();

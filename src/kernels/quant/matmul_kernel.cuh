@@ -120,7 +120,7 @@ __device__ __forceinline__ uint32_t magnitude_bits(float x) {
 }
 
 // A block of which lane k has value k: its codes and info, by a whole warp.
-__device__ inline void store_block(float x, bool stores, std::byte* codes, ActInfo* info) {
+__device__ inline void store_block(float x, std::byte* codes, ActInfo* info) {
   constexpr uint32_t kAll = 0xffffffffu;
   const int lane = threadIdx.x % 32;
   const CodeScale scale =
@@ -128,7 +128,6 @@ __device__ inline void store_block(float x, bool stores, std::byte* codes, ActIn
   const int code = scale.finite ? static_cast<int8_t>(scale.code(x)) : 0;
   const int lower = __reduce_add_sync(kAll, lane < 16 ? code : 0);
   const int both = __reduce_add_sync(kAll, code);
-  if (!stores) return;
   codes[mma_act_byte(lane)] = static_cast<std::byte>(code);
   if (lane == 0) *info = scale.info(lower, both - lower);
 }
@@ -430,11 +429,21 @@ concept ReadsFirst = requires(const Op& op) {
 // Ops of products with one row of bundles of two, of which a team takes two neighbours in turn, so
 // that the finishing warp has the values of 32 rows, one a lane:
 //   float value(const float* sums) const
-//   void store(int block, float value, bool stores) const
+//   void store(int block, float value) const
 template <class Op>
 concept TakesBlocks = requires(const Op& op) {
-  op.store(0, 0.0f, true);
+  op.store(0, 0.0f);
 };
+
+// Of an op that is one of several, told at run time (sums_op_kernel.cuh), that one.
+template <class Op, class Function>
+__host__ __device__ __forceinline__ void visit_op(const Op& op, const Function& function) {
+  if constexpr (requires { op.visit(function); }) {
+    op.visit(function);
+  } else {
+    function(op);
+  }
+}
 
 template <int kColumns, bool kOwnActs, class Op>
 __global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)

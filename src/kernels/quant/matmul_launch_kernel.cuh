@@ -8,9 +8,10 @@
 #include <initializer_list>
 
 #include "kernels/common/cuda_check.cuh"
-#include "kernels/quant/matmul_few_kernel.cuh"
-#include "kernels/quant/matmul_one_kernel.cuh"
+#include "kernels/quant/matmul_kernel.cuh"
+#include "kernels/quant/matmul_one_plan_kernel.cuh"
 #include "kernels/quant/matmul_prefill_launch_kernel.cuh"
+#include "kernels/quant/sums_op_kernel.cuh"
 #include "tensor/packed_matrix.hpp"
 
 namespace fathom::cuda {
@@ -127,22 +128,11 @@ void use_shared(Kernel kernel, size_t bytes) {
                              static_cast<int>(bytes)));
 }
 
-template <class Op, bool kInCodes = false>
-void launch_matmul_one(quant::MatmulParams p, const Op& op, void* stream) {
-  p.in_codes = kInCodes;
-  const auto kernel = quant::matmul_one_kernel<Op, kInCodes>;
-  p.n_teams = quant::kOneStreams / p.n_lanes;
-  if constexpr (quant::HasUnitsDone<Op>) p.scratch_bytes = Op::kScratchBytes;
-  p.run = quant::TakesBlocks<Op> ? 2 : 1;
-  const int half = half_of_sm(p.norm != nullptr);
-  size_t shared =
-      use_stages(p, half, [](const auto& params) { return quant::one_shared(params).bytes; });
-  if (p.norm) shared = std::max(shared, static_cast<size_t>(half));
-  use_shared(kernel, shared);
-  const int n_blocks = (quant::one_units(p) / p.run + p.n_teams - 1) / p.n_teams;
-  launch(kernel, dim3(static_cast<unsigned>(std::min(n_blocks, n_multiprocessors()))),
-         dim3(quant::kActThreads), shared, stream, p, op);
-}
+// Products of one row (matmul_one_cuda.cu).
+void launch_matmul_one(const quant::MatmulParams& p, const OneRowOp& op, void* stream);
+// Of activations in HiddenForm::backend.
+void launch_matmul_one_of_codes(const quant::MatmulParams& p, const AddToResidual& op,
+                                void* stream);
 
 template <int kColumns, bool kOwnActs, class Op>
 void launch_matmul_columns(quant::MatmulParams p, const Op& op, void* stream) {
@@ -169,81 +159,9 @@ inline bool takes_few(const quant::MatmulParams& p) {
   return p.n_rows <= 32 && has_bulk_copies() && !p.any_f16 && !p.any_bf16;
 }
 
-// Rings and totals within half of an SM: first two stages of tiles and the fewest of activations,
-// then what makes the copies run ahead. False: they do not fit.
-template <int kColumns>
-bool fit_few(const quant::MatmulParams& p, quant::FewPlan& plan) {
-  const auto fits = [&] {
-    return quant::few_shared<kColumns>(p, plan).bytes <= quant::kMatmulSharedBytes;
-  };
-  const int of_lane = plan.n_tiles(0);
-  // A lane's activations are used in one go, by a block that has no other lanes.
-  const bool once = plan.n_shares > 1 && plan.slots <= quant::kFewStreams;
-  plan.n_stages = 2;
-  plan.n_act_stages = once ? std::min(2, of_lane) : of_lane;
-  if (!fits()) return false;
-  const auto more = [&](int& stages, int most) {
-    while (stages < most) {
-      ++stages;
-      if (fits()) continue;
-      --stages;
-      return;
-    }
-  };
-  more(plan.n_act_stages,
-       once ? 3 : std::min(of_lane + 2, std::max(of_lane, 2 * plan.fewest_tiles)));
-  more(plan.n_stages, quant::kMatmulMaxStages);
-  return true;
-}
-
-// Blocks with all lanes of their chunks where each gets as many row groups as it has warps, else
-// clusters; without slots where neither fits.
-template <int kColumns>
-quant::FewPlan plan_few(const quant::MatmulParams& p, int n_blocks, bool has_clusters) {
-  const auto in_bundles = [&](int slots) { return (slots + p.bundle - 1) / p.bundle * p.bundle; };
-  const int n_groups = p.n_units * p.bundle;
-  const int each = (n_groups + n_blocks - 1) / n_blocks;
-  const int rounds = (each + quant::kFewMaxSlots - 1) / quant::kFewMaxSlots;
-  const int fewest = in_bundles(quant::kFewStreams);
-  quant::FewPlan plan{};
-  plan.n_shares = 1;
-  plan.fewest_tiles = p.parts[0].n_tiles / p.n_lanes;
-  plan.n_longer = p.parts[0].n_tiles % p.n_lanes;
-  bool fits = false;
-  if (!has_clusters || each >= quant::kFewStreams) {
-    plan.slots = std::max(fewest, in_bundles((each + rounds - 1) / rounds));
-    for (; plan.slots >= fewest; plan.slots -= p.bundle) {
-      if ((fits = fit_few<kColumns>(p, plan))) break;
-    }
-  }
-  if (!fits && has_clusters) {
-    plan.n_shares = p.n_lanes;
-    plan.slots = quant::kFewStreams / p.bundle * p.bundle;
-    fits = fit_few<kColumns>(p, plan);
-  }
-  if (!fits) return {};
-  plan.n_chunks = (n_groups + plan.slots - 1) / plan.slots;
-  return plan;
-}
-
-// p.acts: scratch of matmul_acts_bytes. False: nothing was launched.
-template <int kColumns, class Op>
-bool launch_matmul_few(const quant::MatmulParams& p, const Op& op, void* stream) {
-  const auto kernel = quant::matmul_few_kernel<kColumns, Op>;
-  use_shared(kernel, quant::kMatmulSharedBytes);
-  const bool has_clusters =
-      cluster_fits(kernel, p.n_lanes, quant::kActThreads, quant::kMatmulSharedBytes);
-  const int n_blocks = 2 * n_multiprocessors();
-  const quant::FewPlan plan = plan_few<kColumns>(p, n_blocks, has_clusters);
-  if (plan.slots == 0) return false;
-  make_matmul_acts(p, kColumns, stream);
-  const int grid =
-      plan.n_shares == 1 ? std::min(plan.n_chunks, n_blocks) : plan.n_chunks * plan.n_shares;
-  launch_clusters(
-      kernel, plan.n_shares, dim3(static_cast<unsigned>(grid)), dim3(quant::kActThreads),
-      static_cast<size_t>(quant::few_shared<kColumns>(p, plan).bytes), stream, p, plan, op);
-  return true;
-}
+// In clusters or blocks (matmul_few_cuda.cu). p.acts: scratch of matmul_acts_bytes. False: nothing
+// was launched.
+bool launch_matmul_few(const quant::MatmulParams& p, const FewRowsOp& op, void* stream);
 
 // Whether a block with two stages fits into what the GPU gives a block.
 template <class Bytes>
@@ -290,35 +208,11 @@ void launch_matmul(quant::MatmulParams p, std::byte* acts, const Op& op, void* s
   if (columns == 1) return launch_matmul_one(p, op, stream);
   if (columns == 4) return launch_matmul_columns<4, true>(p, op, stream);
   p.acts = acts;
-  if (takes_few(p)) {
-    const int few = few_columns(p.n_rows);
-    const bool launched = few == 8    ? launch_matmul_few<8>(p, op, stream)
-                          : few == 16 ? launch_matmul_few<16>(p, op, stream)
-                                      : launch_matmul_few<32>(p, op, stream);
-    if (launched) return;
-  }
+  if (takes_few(p) && launch_matmul_few(p, op, stream)) return;
   make_matmul_acts(p, p.n_rows, stream);
   if (columns == 8) return launch_matmul_columns<8, false>(p, op, stream);
   if (columns == 16) return launch_matmul_columns<16, false>(p, op, stream);
   return launch_matmul_columns<32, false>(p, op, stream);
 }
-
-// x[col][row] += sum, then the bias.
-struct AddToResidual {
-  float* x;           // [n_rows, rows]
-  const float* bias;  // [rows] or null
-  int rows;
-  __device__ void operator()(int, int row, int col, const float* sums) const {
-    write(0, row, col, read(0, row, col), sums, true);
-  }
-  // In halves, so that the reads of many values are in flight together.
-  __device__ float read(int, int row, int col) const { return __ldcg(&at(row, col)); }
-  __device__ void write(int, int row, int col, float before, const float* sums, bool stores) const {
-    float total = before + sums[0];
-    if (bias) total += __ldg(bias + row);
-    if (stores) at(row, col) = total;
-  }
-  __device__ float& at(int row, int col) const { return x[static_cast<int64_t>(col) * rows + row]; }
-};
 
 }  // namespace fathom::cuda

@@ -11,24 +11,14 @@
 //   kernels. Products of the normed residual stream take a little more than half of the shared
 //   memory, those into it a little less. They alternate in a step; so two blocks of one product do
 //   not share an SM while another has none.
-// - Before a block waits for the kernel before it, it rehearses: one round of all that it will do,
-//   on what happens to be there, nothing stored. The instructions are in the caches then (cold,
-//   they cost 4 to 6 us a kernel).
+// - All ops of a step are one kernel (sums_op_kernel.cuh), so that its instructions are in the
+// caches
+//   when a block starts: cold, they cost 4 to 6 us a kernel.
 #pragma once
 
-#include "kernels/quant/matmul_kernel.cuh"
+#include "kernels/quant/matmul_one_plan_kernel.cuh"
 
 namespace fathom::quant {
-
-inline constexpr int kOneStreams = kActWarps - 1;  // warps of a block that multiply
-
-// Units of a product of one row.
-__host__ __device__ inline int one_units(const MatmulParams& p) {
-  if (p.bundle == 2) return p.n_units;
-  int n = 0;
-  for (int i = 0; i < p.n_parts; ++i) n += (p.parts[i].n_groups + 1) / 2;
-  return n;
-}
 
 // What a unit's two row groups are. Without a second one that is the first again, and dropped.
 struct OneUnit {
@@ -48,26 +38,6 @@ __device__ inline OneUnit one_unit(const MatmulParams& p, int unit) {
 __device__ inline int unit_after(const MatmulParams& p, int unit) {
   const int skipped = p.run * (p.n_teams * static_cast<int>(gridDim.x) - 1);
   return unit + 1 + (((unit + 1) & (p.run - 1)) == 0 ? skipped : 0);
-}
-
-// Shared memory of a block: barriers of the rings' stages (full, then empty, of each team) and of
-// the teams' sums, rings, sums of the warps (two units of them), the op's scratch, activations.
-struct OneShared {
-  int team_barriers, rings, sums, scratch, acts, bytes;  // barriers of the stages at 0
-  int stage_bytes;                                       // of a turn of a team
-};
-inline constexpr int kOneSums = 2 * kMmaRows;  // floats that a warp leaves of a unit
-__host__ __device__ inline OneShared one_shared(const MatmulParams& p) {
-  const int n_warps = p.n_teams * p.n_lanes, barrier = int{sizeof(cuda::Barrier)};
-  OneShared s{};
-  s.stage_bytes = 2 * p.n_lanes * p.stage_bytes;
-  s.team_barriers = p.n_teams * 2 * p.n_stages * barrier;
-  s.rings = (s.team_barriers + p.n_teams * 4 * barrier + 127) / 128 * 128;
-  s.sums = s.rings + p.n_teams * p.n_stages * s.stage_bytes;
-  s.scratch = s.sums + 2 * n_warps * kOneSums * 4;
-  s.acts = s.scratch + p.scratch_bytes;
-  s.bytes = s.acts + (p.in_codes ? 0 : static_cast<int>(round16(act_layout(p, 1).bytes)));
-  return s;
 }
 
 // A team's ring: a stage holds the tiles of a turn, those of the first row group, then those of the
@@ -181,11 +151,9 @@ class OneKeeper {
                        const OneShared& place, int n_units)
       : p_(p), op_(op), shared_(shared), place_(place), copied_(p, n_units), ended_(p, n_units) {}
 
-  // Fills the rings; true: all copies are under way.
-  __device__ bool fill() {
+  __device__ void fill() {
     init_barriers(p_, shared_, place_);
     while (!copied_.done() && copied_.at().round == 0) copy();
-    return copied_.done();
   }
   __device__ void run() {
     const int cycles = (p_.n_stages + p_.run - 1) / p_.run;
@@ -193,13 +161,10 @@ class OneKeeper {
     while (!ended_.done()) {
       if (!copied_.done()) copy();
       if (!copied_.done() && n_ahead_ < behind) continue;
-      if (ended_.ends_unit()) finish(true);
+      if (ended_.ends_unit()) visit_op(op_, [&](const auto& op) { finish(op); });
       ended_.next();
       --n_ahead_;
     }
-  }
-  __device__ void rehearse() {
-    if (!ended_.done()) finish(false);
   }
 
  private:
@@ -225,8 +190,8 @@ class OneKeeper {
     ++n_ahead_;
   }
 
-  // !is_real: a rehearsal.
-  __device__ void finish(bool is_real) {
+  template <class Of>
+  __device__ __forceinline__ void finish(const Of& op) {
     const int lane = threadIdx.x % 32, item = lane / kMmaRows, in_group = lane % kMmaRows;
     const int team = ended_.team(), count = ended_.count(), buffer = count % 2;
     cuda::Barrier* barriers = sum_barriers(shared_, place_, team);
@@ -236,30 +201,29 @@ class OneKeeper {
     const bool own =
         (item == 0 || (p_.bundle == 1 && unit.has_second)) && row < p_.parts[part].rows;
     const int of_part = p_.bundle == 2 ? 1 : part;
-    const auto before = read_first(op_, of_part, own ? row : 0);
-    if (is_real) cuda::barrier_wait(barriers + buffer, count / 2 % 2);
+    const auto before = read_first(op, of_part, own ? row : 0);
+    cuda::barrier_wait(barriers + buffer, count / 2 % 2);
     const float* of = reinterpret_cast<const float*>(shared_ + place_.sums) +
                       (2 * team + buffer) * p_.n_lanes * kOneSums + lane;
     float total = of[0];
     for (int w = 1; w < p_.n_lanes; ++w) total += of[w * kOneSums];
-    if (is_real) cuda::warp_arrive(barriers + 2 + buffer);
+    cuda::warp_arrive(barriers + 2 + buffer);
     const float other = __shfl_xor_sync(0xffffffffu, total, kMmaRows);
     const float totals[2] = {total, other};
-    if constexpr (TakesBlocks<Op>) {
+    if constexpr (TakesBlocks<Of>) {
       const float both[2] = {item == 0 ? total : other, item == 0 ? other : total};
-      const float value = op_.value(both);
+      const float value = op.value(both);
       if (item == ended_.k()) value_ = value;
-      if (ended_.k() == 1 || !is_real) op_.store(ended_.block(), value_, is_real);
-    } else if constexpr (ReadsFirst<Op>) {
-      op_.write(of_part, row, 0, before, &total, is_real && own);
-    } else if (is_real && own) {
-      op_(of_part, row, 0, totals);
+      if (ended_.k() == 1) op.store(ended_.block(), value_);
+    } else if constexpr (ReadsFirst<Of>) {
+      op.write(of_part, row, 0, before, &total, own);
+    } else if (own) {
+      op(of_part, row, 0, totals);
     }
-    if constexpr (HasUnitsDone<Op>) {
-      if (!is_real) return;
+    if constexpr (HasUnitsDone<Of>) {
       int group = unit.group[0];
       for (int i = 0; i < part; ++i) group += p_.parts[i].n_groups;
-      op_.units_done(group, unit.has_second ? 2 : 1, shared_ + place_.scratch);
+      op.units_done(group, unit.has_second ? 2 : 1, shared_ + place_.scratch);
     }
   }
 
@@ -311,10 +275,9 @@ struct OneStream {
     return device_acts(made, made + info, tile * kMmaTileBlocks, thread_lane);
   }
 
-  // Takes the units up to one of another type. !is_real: a turn of the first one, on whatever is
-  // there.
+  // Takes the units up to one of another type.
   template <DType kType, bool kInCodes>
-  __device__ __forceinline__ void run(bool is_real) {
+  __device__ __forceinline__ void run() {
     using Format = MmaFormat<kType>;
     constexpr bool kReal = Format::kKind == MmaKind::real;
     constexpr bool kMade = kInCodes && !kReal;
@@ -333,7 +296,7 @@ struct OneStream {
           const int after = tile + p.n_lanes < n_tiles ? tile + p.n_lanes : min(lane, n_tiles - 1);
           next = made_acts(after, thread_lane);
         }
-        if (is_real) cuda::barrier_wait(ring.full + at.stage, at.round % 2);
+        cuda::barrier_wait(ring.full + at.stage, at.round % 2);
         if (lane < n) {
           if constexpr (kReal) {
             const MmaActs of = acts_at(p, acts, 1);
@@ -348,40 +311,36 @@ struct OneStream {
             fold_codes_of_one<Format>(acc, tiles, tiles + n * Format::kTileBytes, now, thread_lane);
           }
         }
-        if (!is_real) break;
         cuda::warp_arrive(ring.empty + at.stage);
         at.next(p.n_stages);
       }
-      leave_sums(acc, is_real);
-      if (!is_real) return;
+      leave_sums(acc);
       unit = unit_after(p, unit);
     } while (unit < n_units && (!p.mixed || type() == kType));
   }
 
-  __device__ __forceinline__ void leave_sums(const MmaSums<1> (&acc)[2], bool is_real) {
+  __device__ __forceinline__ void leave_sums(const MmaSums<1> (&acc)[2]) {
     const int buffer = count % 2, thread_lane = threadIdx.x % 32;
     if (count >= 2) cuda::barrier_wait(empty + buffer, (count / 2 - 1) % 2);
     float* own = sums + buffer * p.n_lanes * kOneSums;
     if (thread_lane % 4 == 0) {
       for (int i = 0; i < 4; ++i) own[thread_lane / 4 + 8 * i] = acc[i / 2][0][i % 2][0];
     }
-    if (!is_real) return;
     cuda::warp_arrive(full + buffer);
     ++count;
   }
 };
 
-// What all warps of a block do together before a product: in a rehearsal a part of the activations,
-// else all of them once the kernel before has ended.
+// What all warps of a block do together before a product: once the kernel before has ended, the
+// activations.
 template <bool kInCodes>
-__device__ __forceinline__ void begin_one(const MatmulParams& p, std::byte* acts, bool is_real) {
+__device__ __forceinline__ void begin_one(const MatmulParams& p, std::byte* acts) {
   __shared__ float norm_sums[kActWarps];
   const ActMaker maker(p);
   __syncthreads();
-  if (is_real) cuda::pdl_wait();
+  cuda::pdl_wait();
   if constexpr (!kInCodes) {
-    const int end = is_real ? padded_cols(p) : min(padded_cols(p), kMatmulActCols * kActWarps);
-    maker.make(0, acts, 0, 1, end, norm_sums);
+    maker.make(0, acts, 0, 1, padded_cols(p), norm_sums);
     __syncthreads();
   }
 }
@@ -390,37 +349,23 @@ __device__ __forceinline__ void begin_one(const MatmulParams& p, std::byte* acts
 template <class Op, bool kInCodes>
 __global__ void __launch_bounds__(kActThreads, 2)
     matmul_one_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
-  constexpr int kFirstPass = cuda::kHasPdl ? 0 : 1;
   auto* shared = cuda::dynamic_shared<std::byte>();
   const OneShared place = one_shared(p);
   const int warp = threadIdx.x / 32, team = warp / p.n_lanes, n_units = one_units(p);
   if (warp == kOneStreams) {
     OneKeeper<Op> keeper(p, op, shared, place, n_units);
-    // With all copies under way, the next kernel's do not delay this one's activations.
-    if (keeper.fill()) cuda::pdl_launch_dependents();
-#pragma unroll 1
-    for (int pass = kFirstPass; pass < 2; ++pass) {
-      begin_one<kInCodes>(p, shared + place.acts, pass == 1);
-      if (pass == 1) {
-        cuda::pdl_launch_dependents();
-        keeper.run();
-      } else {
-        keeper.rehearse();
-      }
-    }
+    keeper.fill();
+    cuda::pdl_launch_dependents();
+    begin_one<kInCodes>(p, shared + place.acts);
+    keeper.run();
     return;
   }
   OneStream stream(p, shared, place, team, warp % p.n_lanes, team < p.n_teams ? n_units : 0);
-#pragma unroll 1
-  for (int pass = kFirstPass; pass < 2; ++pass) {
-    const DType first_type = stream.type();
-    begin_one<kInCodes>(p, shared + place.acts, pass == 1);
-    for (DType type = first_type; stream.unit < stream.n_units; type = stream.type()) {
-      visit_mma_format(type, [&](auto constant) {
-        stream.template run<decltype(constant)::value, kInCodes>(pass == 1);
-      });
-      if (pass == 0) break;
-    }
+  DType type = stream.type();
+  begin_one<kInCodes>(p, shared + place.acts);
+  for (; stream.unit < stream.n_units; type = stream.type()) {
+    visit_mma_format(
+        type, [&](auto constant) { stream.template run<decltype(constant)::value, kInCodes>(); });
   }
 }
 
