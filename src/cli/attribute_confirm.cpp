@@ -66,7 +66,7 @@ class KnobRounds {
   const std::vector<KernelLaunch>& kernels(int variant) const {
     return times_.kernels[static_cast<size_t>(variant)];
   }
-  const std::vector<KernelLaunch>& nodes(int variant) const {
+  const measure::ProbedCall& nodes(int variant) const {
     return times_.nodes[static_cast<size_t>(variant)];
   }
 
@@ -103,18 +103,18 @@ double waves_of(const std::vector<KernelLaunch>& kernels) {
 }  // namespace
 
 report::Gate verbatim_gate(const std::string& what, const std::vector<KernelLaunch>& engine,
-                   const std::vector<KernelLaunch>& probed) {
+                   const measure::ProbedCall& probed) {
   report::Gate gate{.id = "verbatim", .pass = true, .value = {}, .limit = {}, .why = ""};
   if (const auto difference = measure::verbatim_difference(engine, probed)) {
     gate.pass = false;
     gate.why = fmt::format("{}: the probe's kernel is not the engine's: {}", what, *difference);
     return gate;
   }
-  const measure::ComparedBytes bytes = measure::compared_bytes(engine);
+  const measure::ComparedBytes bytes = measure::compared_bytes(probed);
   gate.why = fmt::format(
       "{}: {} probed kernels are the engine's captured nodes by symbol, hash of the code, grid, "
-      "block, shared memory and {} bytes of arguments; {} bytes more are addresses in both",
-      what, engine.size(), bytes.values, bytes.addresses);
+      "block, shared memory and {} bytes of arguments; {} bytes more are addresses in both, {} padding",
+      what, engine.size(), bytes.values, bytes.addresses, bytes.padding);
   return gate;
 }
 

@@ -24,7 +24,7 @@ struct ConfirmSetting {
 struct KnobProbe {
   std::vector<report::Confirmation::Probed> probed;
   std::vector<KernelLaunch> kernels_before, kernels_after;  // empty on a host
-  std::vector<KernelLaunch> nodes_before, nodes_after;      // of a captured call
+  measure::ProbedCall nodes_before, nodes_after;
   LaunchState launches(const ConfirmSetting& setting) const;
 };
 
@@ -36,6 +36,6 @@ std::vector<KnobProbe> probe_knobs(const std::vector<Knob>& knobs, const Backend
 
 // A probed call's kernels against those of the engine's captured step, nodes of graphs both.
 report::Gate verbatim_gate(const std::string& what, const std::vector<KernelLaunch>& engine,
-                           const std::vector<KernelLaunch>& probed);
+                           const measure::ProbedCall& probed);
 
 }  // namespace fathom::cli

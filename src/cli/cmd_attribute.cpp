@@ -565,7 +565,7 @@ void confirm_all(AttributionReport& r, const std::vector<Knob>& knobs,
     confirmation.probed_op = knobs[i].op;
     confirmation.probed = probes[i].probed;
     name_gaps(confirmation, r, changed);
-    if (probes[i].nodes_before.empty()) continue;  // of a host
+    if (probes[i].nodes_before.kernels.empty()) continue;  // of a host
     if (i == 0) {
       r.gates.push_back(verbatim_gate(knobs[i].variant_before, measured.front().facts.attn_kernels,
                                       probes[i].nodes_before));

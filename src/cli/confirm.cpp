@@ -17,7 +17,6 @@ namespace {
 using measure::Decomposition;
 using report::Confirmation;
 using report::signed_time_text;
-using report::time_text;
 
 Knob threads_knob(const std::string& value, const ModelInfo& info) {
   const std::optional<uint64_t> wanted = parse_uint64(value);
@@ -78,8 +77,7 @@ const Decomposition* find(const std::vector<Decomposition>& all, const std::stri
 // The floor is that of the changed engine's bytes, arithmetic and peaks; its times are not used.
 std::array<double, 2> predicted_growth(const Knob& knob, const Decomposition& before,
                                        const Decomposition& after, const LaunchState& launches) {
-  std::array<double, 2> factors{1, 1};
-  if (knob.every_op || knob.op == before.op) factors = knob.exposed_factors(launches);
+  const std::array<double, 2> factors = knob.exposed_factors(launches);
   const double exposed = before.exposed_growth_ns();
   std::array<double, 2> out{after.floor_growth_ns() + factors[0] * exposed,
                             after.floor_growth_ns() + factors[1] * exposed};
@@ -87,17 +85,19 @@ std::array<double, 2> predicted_growth(const Knob& knob, const Decomposition& be
   return out;
 }
 
-// How much of what the knob could take off the exposed time it took; none where it should take
-// nothing off, or where that is less than the measurement can tell.
-std::optional<std::string> share_text(const std::string& op, double most_ns,
+// How much of what the knob could do to the exposed time it did; nothing where it could do nothing,
+// or less than the measurement can tell.
+std::optional<std::string> share_text(const std::string& op, double unchanged_ns,
                                       const Confirmation::Effect& e) {
-  const double could = most_ns - (*e.predicted_ns)[0], did = most_ns - e.changed_ns;
-  const double doubt = (e.changed_ci.hi - e.changed_ci.lo) / 2;
-  if (could <= 2 * doubt) return std::nullopt;
-  return fmt::format(
-      "{}: of the {} that this could take off its growth at most, {} went ({:.0f} %); what stays "
-      "does not wait for what was changed",
-      op, time_text(could), signed_time_text(-did), 100 * did / could);
+  const auto& [least, most] = *e.predicted_ns;
+  const double could = unchanged_ns - least > most - unchanged_ns ? least - unchanged_ns
+                                                                  : most - unchanged_ns;
+  const double did = e.changed_ns - unchanged_ns;
+  if (std::abs(could) <= e.changed_ci.hi - e.changed_ci.lo) return std::nullopt;
+  const std::string came = fmt::format("{}: this could change its growth by {} at most, and {} came",
+                                       op, signed_time_text(could), signed_time_text(did));
+  if (did / could < 0) return came + ": the other way, so something else came with it";
+  return fmt::format("{} ({:.0f} %)", came, 100 * did / could);
 }
 
 const measure::OpGrowth* find(const std::vector<measure::OpGrowth>& ops, const std::string& op) {
@@ -137,14 +137,15 @@ std::string probe_gap(const Confirmation& c) {
                      percent(c.engine_ratio), why);
 }
 
-// What the rest of the step did while the ops that grow changed.
+// What the rest of the step did while the op changed.
 std::string wall_gap(const report::AttributionReport& base,
-                     const report::AttributionReport& changed, double ops_ns) {
+                     const report::AttributionReport& changed, const std::string& op,
+                     double op_ns) {
   const measure::Closure &a = base.attribution.closure, &b = changed.attribution.closure;
-  const double wall = b.growth.value - a.growth.value, rest = wall - ops_ns;
+  const double wall = b.growth.value - a.growth.value, rest = wall - op_ns;
   const double limit = std::max(a.limit_ns, b.limit_ns);
-  return fmt::format("the step's growth changes by {}, that of these ops by {}: {} {}",
-                     signed_time_text(wall), signed_time_text(ops_ns), signed_time_text(rest),
+  return fmt::format("the unwatched step's growth changes by {}, that of {} in it by {}: {} {}",
+                     signed_time_text(wall), op, signed_time_text(op_ns), signed_time_text(rest),
                      std::abs(rest) <= limit
                          ? "is within what the sums may miss"
                          : "is in the other ops and the idle time between launches");
@@ -198,7 +199,7 @@ Confirmation confirmation_of(const Knob& knob, const report::AttributionReport& 
     const Decomposition* after = find(changed.decompositions, before.op);
     if (!after) continue;
     const measure::OpGrowth* const measured = find(changed.attribution.ops, before.op);
-    if (!measured) continue;
+    if (!measured || !(knob.every_op || knob.op == before.op)) continue;
     const std::array<double, 2> predicted = predicted_growth(knob, before, *after, launches);
     for (size_t i : {size_t{0}, size_t{1}}) step[i] += predicted[i] - before.growth_ns();
     out.effects.push_back({.what = fmt::format("{} in the engine", before.op),
@@ -234,12 +235,9 @@ void name_gaps(Confirmation& c, const report::AttributionReport& base,
   const measure::OpGrowth* const after = find(changed.attribution.ops, c.probed_op);
   if (before && after && before->hi_ns > 0) c.engine_ratio = after->hi_ns / before->hi_ns;
   if (!c.probed.empty()) c.gaps.push_back(probe_gap(c));
-  double ops_ns = 0;
-  for (const Decomposition& parts : base.decompositions) {
-    const Decomposition* const now = find(changed.decompositions, parts.op);
-    if (now) ops_ns += now->growth_ns() - parts.growth_ns();
-  }
-  c.gaps.push_back(wall_gap(base, changed, ops_ns));
+  double op_ns = 0;
+  if (before && after) op_ns = after->growth.value - before->growth.value;
+  c.gaps.push_back(wall_gap(base, changed, c.probed_op, op_ns));
   for (const report::Gate& gate : changed.gates) {
     if (!gate.pass) {
       c.gaps.push_back(fmt::format("the changed engine fails gate {}: {}", gate.id, gate.why));

@@ -10,6 +10,7 @@
 #include "cli/ceiling.hpp"
 #include "cli/probe_figures.hpp"
 #include "cli/terminal.hpp"
+#include "report/kernel_name.hpp"
 #include "report/table.hpp"
 
 namespace fathom::cli {
@@ -36,15 +37,6 @@ std::string kernels_text(const std::vector<KernelLaunch>& kernels) {
   return out;
 }
 
-// The name without its parameters and namespaces.
-std::string short_name(const std::string& kernel) {
-  const std::string name = kernel.substr(0, kernel.find('('));
-  const size_t colons = name.substr(0, name.find('<')).rfind("::");
-  const size_t space = name.substr(0, name.find('<')).rfind(' ');
-  const size_t begin = colons != name.npos ? colons + 2 : space != name.npos ? space + 1 : 0;
-  return name.substr(begin);
-}
-
 // The kernels of a variant's call apart, hot and cold.
 std::string apart_text(const SizeResult& r, int variant) {
   std::string out;
@@ -52,7 +44,7 @@ std::string apart_text(const SizeResult& r, int variant) {
     if (call.variant != variant || call.kernels.size() < 2) continue;
     out += fmt::format("  {}:", measure::probe_memory_name(call.memory));
     for (size_t i = 0; i < call.kernels.size(); ++i) {
-      out += fmt::format("{} {} {:.2f} us", i > 0 ? "," : "", short_name(call.kernels[i].kernel),
+      out += fmt::format("{} {} {:.2f} us", i > 0 ? "," : "", report::short_kernel_name(call.kernels[i].kernel),
                          measure::median(call.kernels[i].us));
     }
     out += "\n";

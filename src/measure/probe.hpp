@@ -19,6 +19,7 @@
 #include "measure/freedom_map.hpp"
 #include "measure/probe_op.hpp"
 #include "measure/rounds.hpp"
+#include "measure/verbatim.hpp"
 
 namespace fathom::measure {
 
@@ -72,8 +73,8 @@ struct ProbeTimes {
   Rounds rounds;                                   // microseconds a launch, in the arms' order
   std::vector<double> memory_gbps, cached_gbps;    // ceilings, a sample a round; empty = none
   std::vector<std::vector<KernelLaunch>> kernels;  // of each variant; empty on a host
-  // The same as nodes of a captured graph, with their arguments; empty where there are none.
-  std::vector<std::vector<KernelLaunch>> nodes;
+  // The same as nodes of graphs, with their arguments; empty where there are none.
+  std::vector<ProbedCall> nodes;
 
   std::span<const double> us(int variant, ProbeMemory memory, bool again = false) const;
 };

@@ -26,7 +26,7 @@ KernelLaunch partial() {
 std::string difference_with(const std::function<void(KernelLaunch&)>& change) {
   KernelLaunch probed = partial();
   change(probed);
-  return verbatim_difference(partial(), probed).value_or("");
+  return verbatim_difference({partial()}, {{probed}, {probed}}).value_or("");
 }
 
 TEST(Verbatim, AddressesMayDifferAndNothingElse) {
@@ -55,15 +55,34 @@ TEST(Verbatim, AddressesMayDifferAndNothingElse) {
 TEST(Verbatim, KernelsOfACallAreComparedInTheirOrder) {
   KernelLaunch combine = partial();
   combine.kernel = "attn_seed_combine_kernel<128>";
-  EXPECT_FALSE(verbatim_difference({partial(), combine}, {partial(), combine}).has_value());
-  EXPECT_THAT(*verbatim_difference({partial(), combine}, {partial(), partial()}),
-              HasSubstr("kernel 2 of 2: symbol"));
-  EXPECT_THAT(*verbatim_difference({partial(), combine}, {partial()}), HasSubstr("kernels: 2"));
-  const std::vector<KernelLaunch> none;
-  EXPECT_TRUE(verbatim_difference(none, none).has_value()) << "nothing proves nothing";
-  const ComparedBytes bytes = compared_bytes({partial(), combine});
+  const std::vector<KernelLaunch> both{partial(), combine}, twice{partial(), partial()},
+      one{partial()}, none;
+  EXPECT_FALSE(verbatim_difference(both, {both, both}).has_value());
+  EXPECT_THAT(*verbatim_difference(both, {twice, twice}), HasSubstr("kernel 2 of 2: symbol"));
+  EXPECT_THAT(*verbatim_difference(both, {one, one}), HasSubstr("kernels: 2"));
+  EXPECT_THAT(*verbatim_difference(both, {both, one}), HasSubstr("second capture"));
+  EXPECT_TRUE(verbatim_difference(none, {none, none}).has_value()) << "nothing proves nothing";
+  const ComparedBytes bytes = compared_bytes({both, both});
   EXPECT_EQ(bytes.values, 24);
+  EXPECT_EQ(bytes.padding, 0);
   EXPECT_EQ(bytes.addresses, 16);
+}
+
+// As the production kernel of attention had it: three bytes behind a bool.
+TEST(Verbatim, PaddingIsNobodys) {
+  const auto with = [](uint64_t value) {
+    KernelLaunch out = partial();
+    out.arguments[0].value = value;
+    return std::vector<KernelLaunch>{out};
+  };
+  const std::vector<KernelLaunch> engine = with(0x3f80000000000001), probed = with(0x3f8000007f010001);
+  EXPECT_THAT(*verbatim_difference(engine, {probed, probed}), HasSubstr("argument 0 at byte 0"));
+  const ProbedCall known{probed, with(0x3f800000aaaa0001)};
+  EXPECT_FALSE(verbatim_difference(engine, known).has_value());
+  EXPECT_EQ(compared_bytes(known).padding, 2);
+  EXPECT_EQ(compared_bytes(known).values, 10);
+  EXPECT_TRUE(verbatim_difference(with(0x3f80000000000002), known).has_value())
+      << "the bytes beside it are compared";
 }
 
 }  // namespace

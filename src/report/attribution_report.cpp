@@ -8,6 +8,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "report/kernel_name.hpp"
 #include "report/table.hpp"
 #include "report/time_text.hpp"
 
@@ -105,7 +106,7 @@ std::string kernels_table(const AttributionReport& r, bool colour) {
                {"growth us"}});
   for (const Row& row : rows) {
     const double n = static_cast<double>(row.launches);
-    table.add({row.kernel.substr(0, row.kernel.find('(')), fmt::format("{}", row.launches),
+    table.add({short_kernel_name(row.kernel), fmt::format("{}", row.launches),
                microseconds(row.lo_ns / n), microseconds(row.hi_ns / n),
                fmt::format("{:+.2f}", (row.hi_ns - row.lo_ns) * 1e-3)});
   }

@@ -99,12 +99,14 @@ TEST_F(LaunchWatch, NodesOfAGraphHaveTheirArguments) {
   ASSERT_EQ(engine.size(), 2u);
   EXPECT_THAT(engine[0].kernel, testing::HasSubstr("attn_seed_partial_kernel"));
   EXPECT_EQ(engine[0].grid, (std::array{32, 28, 1}));
-  const measure::ComparedBytes bytes = measure::compared_bytes(engine);
+  const measure::ComparedBytes bytes = measure::compared_bytes({engine, engine});
   EXPECT_EQ(bytes.addresses, 2 * 8 * 8) << "K, V, pos, slot, pages, q, out and states";
   EXPECT_GT(bytes.values, 2 * 40);
-  EXPECT_EQ(measure::verbatim_difference(engine, nodes_of({}, other_k.get())), std::nullopt);
+  const std::vector<KernelLaunch> elsewhere = nodes_of({}, other_k.get());
+  EXPECT_EQ(measure::verbatim_difference(engine, {elsewhere, elsewhere}), std::nullopt);
   const auto other = [&](const cuda::AttnSeedKnobs& knobs) {
-    return measure::verbatim_difference(engine, nodes_of(knobs, k.get())).value_or("");
+    const std::vector<KernelLaunch> probed = nodes_of(knobs, k.get());
+    return measure::verbatim_difference(engine, {probed, probed}).value_or("");
   };
   EXPECT_THAT(other({.splits = 64}), testing::HasSubstr("grid: 32 x 28 x 1"));
   EXPECT_THAT(other({.window = 16}), testing::HasSubstr("argument 0 at byte"));
