@@ -49,6 +49,7 @@ struct ModelInfo {
   int64_t n_params = 0, vocab_size = 0;
   int n_layers = 0, d_model = 0, d_ff = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0;
   int64_t n_ctx_train = 0, n_ctx = 0;
+  int64_t max_rows = 0;  // of one step, as n_ubatch and max_sequences make it
   int32_t bos_token = -1, eos_token = -1;
   std::string backend, isa, device;  // what runs it
   bool in_host_memory = true;        // weights and cache; else they lie on the device

@@ -33,11 +33,12 @@ struct CensusResult {
   measure::Observation observation;  // its traced part
   uint64_t logits_hash[2] = {0, 0};  // of a watched step at each anchor
 };
-Json census_json(const CensusResult& result, const std::vector<int64_t>& depths);
-CensusResult census_from_json(const Json& json);
+// Of each engine.
+Json census_json(const std::vector<CensusResult>& results, const std::vector<int64_t>& depths);
+std::vector<CensusResult> census_from_json(const Json& json);
 
 // Runs this program again with `arguments` and kCensusChildFlag. Throws what the child threw, by
 // its exit status and its line.
-CensusResult census_in_child(const std::vector<std::string>& arguments);
+std::vector<CensusResult> census_in_child(const std::vector<std::string>& arguments);
 
 }  // namespace fathom::cli

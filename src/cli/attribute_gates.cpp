@@ -78,14 +78,17 @@ Gate clock_gate(const Attribution& a) {
 }
 
 Gate anchor_gate(const AttributionReport& r, const GateInputs& in, size_t i) {
-  const int64_t expected = in.kv_token_bytes * (r.depths[i] + 1);
+  const int64_t expected = in.kv_token_bytes * (r.depths[i] + 1) * r.n_parallel;
   return {.id = "anchor",
           .pass = r.kv_bytes[i] == expected,
           .value = static_cast<double>(r.kv_bytes[i]),
           .limit = static_cast<double>(expected),
-          .why = fmt::format("a step at depth {} declares to read {} bytes of the cache, its "
-                             "positions 0 to {} are {} bytes",
-                             r.depths[i], r.kv_bytes[i], r.depths[i], expected)};
+          .why = fmt::format("a step at depth {} declares to read {} bytes of the cache, the "
+                             "positions 0 to {} of {} are {} bytes",
+                             r.depths[i], r.kv_bytes[i], r.depths[i],
+                             r.n_parallel == 1 ? std::string("its sequence")
+                                               : fmt::format("{} sequences", r.n_parallel),
+                             expected)};
 }
 
 Gate plan_gate(const AttributionReport& r, const GateInputs& in) {

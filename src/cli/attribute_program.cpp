@@ -35,33 +35,54 @@ double median_or_zero(const std::vector<double>& values) {
 
 }  // namespace
 
-ModelProgram::ModelProgram(Model& model, const std::vector<int64_t>& depths, CacheFill fill,
-                           uint64_t seed, const std::function<void(double)>& progress)
-    : model_(model), depths_(depths) {
-  const double n = static_cast<double>(depths.size());
-  for (const int64_t depth : depths) {
-    const double done = static_cast<double>(sequences_.size());
-    sequences_.push_back(model.sequence());
-    tokens_.push_back(random_tokens(model, depth + 1, seed).back());
-    fill_to_depth(model, sequences_.back(), depth, fill, seed,
-                  [&](double share) { progress((done + share) / n); });
-    step(sequences_.size() - 1);
-    if (!all_finite(sequences_.back().logits())) {
+ModelProgram::ModelProgram(Model& model, const Filling& filling,
+                           const std::function<void(double)>& progress)
+    : model_(model),
+      depths_(filling.depths),
+      n_parallel_(static_cast<size_t>(filling.n_parallel)),
+      batch_(n_parallel_) {
+  for (size_t i = 0; i < depths_.size(); ++i) {
+    for (int parallel = 0; parallel < filling.n_parallel; ++parallel) {
+      fill(depths_[i], parallel, filling, progress);
+    }
+    step(i);
+    for (const Sequence& sequence : sequences(i)) {
+      if (all_finite(sequence.logits())) continue;
       fail(ErrorCode::bad_file,
            "the logits at position {} are not finite, so nothing is measured: check the model file",
-           depth);
+           depths_[i]);
     }
   }
 }
 
+void ModelProgram::fill(int64_t depth, int parallel, const Filling& filling,
+                        const std::function<void(double)>& progress) {
+  const double n = static_cast<double>(depths_.size() * n_parallel_);
+  const double done = static_cast<double>(sequences_.size());
+  const uint64_t seed = filling.seed + static_cast<uint64_t>(parallel);
+  sequences_.push_back(model_.sequence());
+  tokens_.push_back(random_tokens(model_, depth + 1, seed).back());
+  fill_to_depth(model_, sequences_.back(), depth, filling.fill, seed,
+                [&](double share) { progress((done + share) / n); });
+}
+
+std::span<Sequence> ModelProgram::sequences(size_t depth) {
+  return std::span(sequences_).subspan(depth * n_parallel_, n_parallel_);
+}
+
 void ModelProgram::step(size_t depth) {
-  Sequence& sequence = sequences_[depth];
-  sequence.truncate(depths_[depth]);
-  const Model::BatchEntry entry{&sequence, tokens_[depth]};
-  model_.submit({&entry, 1}, LogitsMode::last);
-  // Of a device, the step is one graph; the draw would be a launch beside it.
-  if (model_.info().in_host_memory) sequence.sample(SamplerParams{});
-  FATHOM_CHECK(sequence.size() == depths_[depth] + 1, "a step did not start at its anchor");
+  const std::span<Sequence> all = sequences(depth);
+  const int32_t* const tokens = &tokens_[depth * n_parallel_];
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].truncate(depths_[depth]);
+    batch_[i] = {&all[i], tokens[i]};
+  }
+  model_.submit(batch_, LogitsMode::last);
+  for (Sequence& sequence : all) {
+    // Of a device, the step is one graph; the draw would be a launch beside it.
+    if (model_.info().in_host_memory) sequence.sample(SamplerParams{});
+    FATHOM_CHECK(sequence.size() == depths_[depth] + 1, "a step did not start at its anchor");
+  }
 }
 
 double ModelProgram::clock_speed() {
@@ -79,7 +100,9 @@ uint64_t ModelProgram::logits_hash(size_t depth, OpScopeSink* watcher) {
   const Watched watched(model_, model_.info().in_host_memory ? watcher : nullptr);
   step(depth);
   Fnv1a hash;
-  for (const float value : sequences_[depth].logits()) hash.add(std::bit_cast<uint32_t>(value));
+  for (const Sequence& sequence : sequences(depth)) {
+    for (const float value : sequence.logits()) hash.add(std::bit_cast<uint32_t>(value));
+  }
   return hash.value();
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model as a program whose steps are attributed: a sequence at each depth that steps from there
-// again and again, what its ops declare, and the peaks of the machine that it runs on.
+// A model as a program whose steps are attributed: one sequence or several at each depth that step
+// from there again and again, what the ops declare, and the peaks of the machine that it runs on.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "cli/cache_fill.hpp"
@@ -23,12 +25,19 @@ namespace fathom::cli {
 
 class ModelProgram : public measure::StepProgram {
  public:
-  // Fills the caches. The model needs a sequence for each depth and a context that holds the
-  // deepest and a token more. Throws Error{bad_file} when a step's logits are not finite.
-  ModelProgram(Model& model, const std::vector<int64_t>& depths, CacheFill fill, uint64_t seed,
-               const std::function<void(double)>& progress);
+  // What is in the caches: at each depth `n_parallel` sequences of tokens of their own.
+  struct Filling {
+    std::vector<int64_t> depths;
+    int n_parallel;
+    CacheFill fill;
+    uint64_t seed;
+  };
+  // Fills the caches. The model needs all these sequences and a context that holds the deepest and
+  // a token more. Throws Error{bad_file} when a step's logits are not finite.
+  ModelProgram(Model& model, const Filling& filling, const std::function<void(double)>& progress);
 
-  // From exactly depths[i] tokens; on the host with a greedy draw after it: what a token takes.
+  // One token of each sequence, from exactly depths[i] tokens; on the host with a greedy draw after
+  // it: what a token takes.
   void step(size_t depth) override;
   int n_ahead() const override { return model_.info().in_host_memory ? 0 : kStepRing; }
   void wait() override { model_.wait(); }
@@ -40,39 +49,41 @@ class ModelProgram : public measure::StepProgram {
 
   // Of the ops of one step, in their order.
   std::vector<measure::CostRecorder::Entry> costs(size_t depth);
-  // Of the logits after one step, watched or not.
+  // Of the logits of all sequences after one step, watched or not.
   uint64_t logits_hash(size_t depth, OpScopeSink* watcher);
 
  private:
+  void fill(int64_t depth, int parallel, const Filling& filling,
+            const std::function<void(double)>& progress);
+  std::span<Sequence> sequences(size_t depth);
+
   Model& model_;
   std::vector<int64_t> depths_;
+  size_t n_parallel_;
+  // [depth][n_parallel], the second what the step of the depth appends.
   std::vector<Sequence> sequences_;
-  std::vector<int32_t> tokens_;  // that the step of a depth appends
+  std::vector<int32_t> tokens_;
+  std::vector<Model::BatchEntry> batch_;
 };
 
-// The programs of two models as one: the depths of the first, then those of the second.
-class ProgramPair : public measure::StepProgram {
+// The programs of several models as one: the depths of the first, then those of the next.
+class ProgramSeries : public measure::StepProgram {
  public:
-  ProgramPair(measure::StepProgram& first, measure::StepProgram& second, size_t n_first)
-      : first_(first), second_(second), n_first_(n_first) {}
-  void step(size_t depth) override {
-    depth < n_first_ ? first_.step(depth) : second_.step(depth - n_first_);
-  }
+  ProgramSeries(std::vector<measure::StepProgram*> programs, size_t n_depths)
+      : programs_(std::move(programs)), n_depths_(n_depths) {}
+  void step(size_t depth) override { programs_[depth / n_depths_]->step(depth % n_depths_); }
   void watch(OpScopeSink* scopes) override {
-    first_.watch(scopes);
-    second_.watch(scopes);
+    for (measure::StepProgram* program : programs_) program->watch(scopes);
   }
-  int n_ahead() const override { return first_.n_ahead(); }
+  int n_ahead() const override { return programs_.front()->n_ahead(); }
   void wait() override {
-    first_.wait();
-    second_.wait();
+    for (measure::StepProgram* program : programs_) program->wait();
   }
-  double clock_speed() override { return first_.clock_speed(); }
+  double clock_speed() override { return programs_.front()->clock_speed(); }
 
  private:
-  measure::StepProgram& first_;
-  measure::StepProgram& second_;
-  size_t n_first_;
+  std::vector<measure::StepProgram*> programs_;
+  size_t n_depths_;  // of each
 };
 
 // Of a step: sums over the launches of each op.

@@ -14,14 +14,17 @@
 #include "base/output_file.hpp"
 #include "cli/arguments.hpp"
 #include "cli/attribute_census.hpp"
+#include "cli/attribute_confirm.hpp"
 #include "cli/attribute_gates.hpp"
 #include "cli/attribute_program.hpp"
 #include "cli/command.hpp"
 #include "cli/confirm.hpp"
+#include "cli/engine_kernels.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/profile.hpp"
 #include "cli/terminal.hpp"
+#include "engine/bind_model.hpp"
 #include "measure/observation_json.hpp"
 #include "report/attribution_report.hpp"
 
@@ -32,6 +35,7 @@ using measure::Observation;
 using report::AttributionReport;
 
 constexpr int kRoundsBetweenPeaks = 6;
+constexpr int kMostSequences = 1024;  // of a step
 
 struct AttributeFlags {
   ModelFlags model;
@@ -40,7 +44,9 @@ struct AttributeFlags {
   double seconds = 60;
   int rounds = 10;
   uint64_t seed = 1;
-  std::string variant, confirm, html, perfetto;
+  std::string variant, html, perfetto;
+  std::vector<std::string> confirm;
+  int n_parallel = 1;
   bool separate = false;
   bool census_child = false;
 };
@@ -61,7 +67,8 @@ CacheFill fill_of(const AttributeFlags& flags) {
 
 // A loaded model with its sequences at the depths.
 struct Subject {
-  std::unique_ptr<OpenedModel> opened;  // stays where it is, as the program refers to it
+  std::unique_ptr<EngineKernels> kernels;  // null where another sink hears of captures
+  std::unique_ptr<OpenedModel> opened;     // stays where it is, as the program refers to it
   std::unique_ptr<ModelProgram> program;
   std::vector<std::vector<measure::CostRecorder::Entry>> costs;  // [depth]
   uint64_t hash[2];                                              // of unwatched steps
@@ -74,23 +81,66 @@ Subject open_subject(const AttributeFlags& flags, const std::vector<int64_t>& de
                      OpScopeSink* capture_sink = nullptr) {
   OpenOptions options = open_options(flags.model, common);
   options.n_ctx = depths.back() + 1;
-  options.max_sequences = static_cast<int>(depths.size());
+  options.max_sequences = static_cast<int>(depths.size()) * flags.n_parallel;
   options.variant = flags.variant;
   if (knob) knob->apply(options);
   Subject subject{
+      nullptr,
       std::make_unique<OpenedModel>(open_model(flags.model.model, std::move(options), common)),
       nullptr,
       {},
       {}};
-  subject.opened->model.set_capture_scope_sink(capture_sink);
+  if (const DeviceApi* device = device_of(common); device && !capture_sink) {
+    subject.kernels = std::make_unique<EngineKernels>(*device);
+    capture_sink = subject.kernels.get();
+  }
+  Model& model = subject.opened->model;
+  model.set_capture_scope_sink(capture_sink);
   ProgressBar bar("filling", common.quiet);
-  subject.program =
-      std::make_unique<ModelProgram>(subject.opened->model, depths, fill_of(flags), flags.seed,
-                                     [&](double share) { bar.update(share); });
+  const auto fill = [&] {
+    subject.program = std::make_unique<ModelProgram>(
+        model, ModelProgram::Filling{depths, flags.n_parallel, fill_of(flags), flags.seed},
+        [&](double share) { bar.update(share); });
+  };
+  if (subject.kernels) {
+    subject.kernels->watch(fill);
+  } else {
+    fill();
+  }
   for (size_t i = 0; i < depths.size(); ++i) subject.costs.push_back(subject.program->costs(i));
   subject.hash[0] = subject.program->logits_hash(0, nullptr);
   subject.hash[1] = subject.program->logits_hash(depths.size() - 1, nullptr);
   return subject;
+}
+
+// The engine as asked for, and those with a knob changed each.
+struct Subjects {
+  std::vector<Subject> all;  // the first is the base
+  std::vector<Knob> knobs;
+};
+
+Subjects open_subjects(const AttributeFlags& flags, const std::vector<int64_t>& depths,
+                       const CommonFlags& common, OpScopeSink* capture_sink = nullptr) {
+  Subjects out;
+  out.all.push_back(open_subject(flags, depths, common, nullptr, capture_sink));
+  OpenOptions base = open_options(flags.model, common);
+  base.variant = flags.variant;
+  const Backend& backend = engine::select_backend(common.backend, common.backend_dir);
+  for (const std::string& text : flags.confirm) {
+    out.knobs.push_back(parse_knob(text, base, out.all.front().opened->model.info(), backend));
+  }
+  for (const Knob& knob : out.knobs) {
+    try {
+      out.all.push_back(open_subject(flags, depths, common, &knob, capture_sink));
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::out_of_memory) throw;
+      fail(ErrorCode::out_of_memory,
+           "--confirm has the engine and each changed one in memory at once; number {} of {} does "
+           "not fit: {}",
+           out.all.size() + 1, out.knobs.size() + 1, e.what());
+    }
+  }
+  return out;
 }
 
 // What is left of a subject when its model is closed.
@@ -99,12 +149,15 @@ struct Facts {
   int64_t kv_token_bytes;
   std::vector<std::vector<measure::CostRecorder::Entry>> costs;
   uint64_t unwatched_hash[2], watched_hash[2] = {0, 0};
+  std::vector<KernelLaunch> attn_kernels;  // of a call in the captured step
 
   explicit Facts(const Subject& subject)
       : info(subject.opened->model.info()),
         kv_token_bytes(subject.opened->model.memory().kv_token_bytes),
         costs(subject.costs),
-        unwatched_hash{subject.hash[0], subject.hash[1]} {}
+        unwatched_hash{subject.hash[0], subject.hash[1]} {
+    if (subject.kernels) attn_kernels = subject.kernels->call_of("attn");
+  }
 };
 
 void hash_watched(Facts& facts, ModelProgram& program, TraceSource& source, size_t n_depths) {
@@ -149,81 +202,128 @@ Observation observe_all(const AttributeFlags& flags, measure::StepProgram& progr
   return measure::observe(program, options);
 }
 
-// Watched and unwatched steps in turn; with a knob, those of the changed engine too.
-std::vector<Measured> measure_together(const AttributeFlags& flags,
-                                       const std::vector<int64_t>& depths, const Knob* knob,
-                                       Subject base, const measure::Machine& machine,
-                                       const CommonFlags& common) {
-  std::vector<Subject> subjects;
-  subjects.push_back(std::move(base));
-  if (knob) subjects.push_back(open_subject(flags, depths, common, knob));
-  const size_t n = depths.size();
-  const auto source = make_trace_source(common, subjects.front().n_ops());
-  std::vector<Measured> out;
-  std::vector<std::unique_ptr<PeakSampler>> samplers;
-  std::vector<PeakSampler*> sampler_pointers;
-  measure::ObserveOptions options = observe_options(flags, n * subjects.size(), {});
-  options.source = source.get();
-  for (size_t s = 0; s < subjects.size(); ++s) {
-    Subject& subject = subjects[s];
-    out.push_back({Facts(subject), {}, {}, {}});
-    hash_watched(out.back().facts, *subject.program, *source, n);
-    samplers.push_back(
-        std::make_unique<PeakSampler>(subject.opened->model.info(), machine, common));
-    sampler_pointers.push_back(samplers.back().get());
-    options.traced.insert(options.traced.end(), {s * n, s * n + n - 1});
+// The samplers of the subjects; one on as many threads as the base has its peaks.
+class Samplers {
+ public:
+  Samplers(const std::vector<Subject>& subjects, const measure::Machine& machine,
+           const CommonFlags& common) {
+    const int threads = subjects.front().opened->model.info().threads;
+    for (const Subject& subject : subjects) {
+      const ModelInfo& info = subject.opened->model.info();
+      const bool own = all_.empty() || info.threads != threads;
+      if (own) all_.push_back(std::make_unique<PeakSampler>(info, machine, common));
+      of_.push_back(own ? all_.size() - 1 : 0);
+    }
   }
+  std::vector<PeakSampler*> all() const {
+    std::vector<PeakSampler*> out;
+    for (const auto& sampler : all_) out.push_back(sampler.get());
+    return out;
+  }
+  void fill(std::vector<Measured>& measured) const {
+    for (size_t s = 0; s < measured.size(); ++s) {
+      measured[s].peaks = all_[of_[s]]->peaks();
+      if (s == 0 || of_[s] != 0) measured[s].memory_gbps = all_[of_[s]]->memory_gbps();
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<PeakSampler>> all_;
+  std::vector<size_t> of_;  // of each subject
+};
+
+// The steps of all subjects in the same rounds, apart again.
+std::vector<Observation> observe_subjects(const AttributeFlags& flags,
+                                          std::vector<Subject>& subjects, size_t n_depths,
+                                          measure::ObserveOptions options,
+                                          bool (*precise)(const Observation&),
+                                          const std::vector<PeakSampler*>& samplers,
+                                          const CommonFlags& common) {
+  const size_t n = n_depths;
+  std::vector<measure::StepProgram*> programs;
+  for (const Subject& subject : subjects) programs.push_back(subject.program.get());
   const auto of_subject = [n](const Observation& all, size_t s) {
     std::vector<size_t> indices(n);
     for (size_t i = 0; i < n; ++i) indices[i] = s * n + i;
     return measure::of_depths(all, indices);
   };
+  options.n_depths = n * subjects.size();
+  for (size_t s = 0; s < subjects.size(); ++s) {
+    options.traced.insert(options.traced.end(), {s * n, s * n + n - 1});
+  }
   options.precise_enough = [&](const Observation& all) {
     for (size_t s = 0; s < subjects.size(); ++s) {
-      if (!measure::residual_is_precise(of_subject(all, s))) return false;
+      if (!precise(of_subject(all, s))) return false;
     }
     return true;
   };
-  std::unique_ptr<ProgramPair> pair;
-  if (knob) {
-    pair = std::make_unique<ProgramPair>(*subjects[0].program, *subjects[1].program, n);
-  }
-  measure::StepProgram& program =
-      pair ? static_cast<measure::StepProgram&>(*pair) : *subjects[0].program;
-  const Observation all = observe_all(flags, program, options, sampler_pointers, common);
-  for (size_t s = 0; s < subjects.size(); ++s) {
-    out[s].observation = of_subject(all, s);
-    out[s].peaks = samplers[s]->peaks();
-    out[s].memory_gbps = samplers[s]->memory_gbps();
-  }
+  ProgramSeries series(programs, n);
+  const Observation all = observe_all(flags, series, options, samplers, common);
+  std::vector<Observation> out;
+  for (size_t s = 0; s < subjects.size(); ++s) out.push_back(of_subject(all, s));
   return out;
 }
 
-// Unwatched steps here, watched ones in a process that starts when the model here is closed.
-Measured measure_apart(const AttributeFlags& flags, const std::vector<int64_t>& depths,
-                       std::optional<Subject> subject, const measure::Machine& machine,
-                       const Context& context) {
+std::vector<Measured> facts_of(const std::vector<Subject>& subjects) {
+  std::vector<Measured> out;
+  for (const Subject& subject : subjects) out.push_back({Facts(subject), {}, {}, {}});
+  return out;
+}
+
+// Watched and unwatched steps in turn.
+std::vector<Measured> measure_together(const AttributeFlags& flags,
+                                       const std::vector<int64_t>& depths,
+                                       std::vector<Subject> subjects,
+                                       const measure::Machine& machine, const CommonFlags& common) {
+  const auto source = make_trace_source(common, subjects.front().n_ops());
+  std::vector<Measured> out = facts_of(subjects);
+  for (size_t s = 0; s < subjects.size(); ++s) {
+    hash_watched(out[s].facts, *subjects[s].program, *source, depths.size());
+  }
+  const Samplers samplers(subjects, machine, common);
+  measure::ObserveOptions options = observe_options(flags, depths.size(), {});
+  options.source = source.get();
+  const std::vector<Observation> seen =
+      observe_subjects(flags, subjects, depths.size(), options, measure::residual_is_precise,
+                       samplers.all(), common);
+  for (size_t s = 0; s < seen.size(); ++s) out[s].observation = seen[s];
+  samplers.fill(out);
+  return out;
+}
+
+// Unwatched steps here, watched ones in a process that starts when the models here are closed.
+std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vector<int64_t>& depths,
+                                    std::vector<Subject> subjects, const measure::Machine& machine,
+                                    const Context& context) {
   const CommonFlags& common = context.flags;
-  Measured out{Facts(*subject), {}, {}, {}};
+  std::vector<Measured> out = facts_of(subjects);
   {
-    PeakSampler sampler(out.facts.info, machine, common);
-    measure::ObserveOptions options = observe_options(flags, depths.size(), {});
-    options.precise_enough = measure::growth_is_precise;
-    out.observation = observe_all(flags, *subject->program, options, {&sampler}, common);
-    out.peaks = sampler.peaks();
-    out.memory_gbps = sampler.memory_gbps();
+    const Samplers samplers(subjects, machine, common);
+    const std::vector<Observation> seen =
+        observe_subjects(flags, subjects, depths.size(), observe_options(flags, depths.size(), {}),
+                         measure::growth_is_precise, samplers.all(), common);
+    for (size_t s = 0; s < seen.size(); ++s) out[s].observation = seen[s];
+    samplers.fill(out);
   }
-  subject.reset();
-  CensusResult census = census_in_child(context.arguments);
-  for (const bool last : {false, true}) {
-    auto& to = last ? out.observation.depths.back() : out.observation.depths.front();
-    auto& from = last ? census.observation.depths.back() : census.observation.depths.front();
-    to.traced = std::move(from.traced);
-    to.plan = std::move(from.plan);
-    to.shown = std::move(from.shown);
-    out.facts.watched_hash[last] = census.logits_hash[last];
+  subjects.clear();
+  std::vector<CensusResult> censuses = census_in_child(context.arguments);
+  if (censuses.size() != out.size()) {
+    fail(ErrorCode::internal, "the process that watches saw {} engines, not {}", censuses.size(),
+         out.size());
   }
-  out.observation.problem = census.observation.problem;
+  for (size_t s = 0; s < out.size(); ++s) {
+    Observation& from = censuses[s].observation;
+    Observation& to = out[s].observation;
+    for (const bool last : {false, true}) {
+      measure::DepthSamples& seen = last ? from.depths.back() : from.depths.front();
+      measure::DepthSamples& depth = last ? to.depths.back() : to.depths.front();
+      depth.traced = std::move(seen.traced);
+      depth.plan = std::move(seen.plan);
+      depth.shown = std::move(seen.shown);
+      out[s].facts.watched_hash[last] = censuses[s].logits_hash[last];
+    }
+    to.problem = from.problem;
+  }
   return out;
 }
 
@@ -233,20 +333,21 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
   // A device's source must be there before the device is used; the host's needs the ops' number.
   std::unique_ptr<TraceSource> source;
   if (is_watched_apart(common)) source = make_trace_source(common, 0);
-  Subject subject =
-      open_subject(flags, depths, common, nullptr, source ? &source->scopes() : nullptr);
-  if (!source) source = make_trace_source(common, subject.n_ops());
-  Facts facts(subject);
-  hash_watched(facts, *subject.program, *source, depths.size());
-  CensusResult result;
-  result.logits_hash[0] = facts.watched_hash[0];
-  result.logits_hash[1] = facts.watched_hash[1];
+  Subjects subjects = open_subjects(flags, depths, common, source ? &source->scopes() : nullptr);
+  if (!source) source = make_trace_source(common, subjects.all.front().n_ops());
+  std::vector<CensusResult> results;
+  for (const Subject& subject : subjects.all) {
+    Facts facts(subject);
+    hash_watched(facts, *subject.program, *source, depths.size());
+    results.push_back({{}, {facts.watched_hash[0], facts.watched_hash[1]}});
+  }
   measure::ObserveOptions options = observe_options(flags, depths.size(), {});
   options.untraced = false;
   options.source = source.get();
-  options.precise_enough = measure::growth_is_precise;
-  result.observation = observe_all(flags, *subject.program, options, {}, common);
-  write_stdout(dump_json(census_json(result, depths)));
+  const std::vector<Observation> seen = observe_subjects(
+      flags, subjects.all, depths.size(), options, measure::growth_is_precise, {}, common);
+  for (size_t s = 0; s < seen.size(); ++s) results[s].observation = seen[s];
+  write_stdout(dump_json(census_json(results, depths)));
   return 0;
 }
 
@@ -289,6 +390,7 @@ AttributionReport report_of(const AttributeFlags& flags, const std::vector<int64
   r.device = m.facts.info.device;
   r.kv_type = kv_type_name(m.facts.info.kv_type);
   r.threads = m.facts.info.threads;
+  r.n_parallel = flags.n_parallel;
   r.depths = depths;
   std::vector<int64_t> kv_tokens;
   for (size_t i = 0; i < depths.size(); ++i) {
@@ -442,6 +544,37 @@ int show_broken(const Measured& m, const std::vector<int64_t>& depths,
   return report_gates(document.gates);
 }
 
+// What each knob changed beside what was predicted of it and what its op does alone.
+void confirm_all(AttributionReport& r, const std::vector<Knob>& knobs,
+                 const std::vector<Measured>& measured, const AttributeFlags& flags,
+                 const measure::Machine& machine, const CommonFlags& common) {
+  const ConfirmSetting setting{.info = measured.front().facts.info,
+                               .page_tokens = flags.model.page_tokens,
+                               .n_parallel = flags.n_parallel,
+                               .kv_tokens = {r.depths.front() + 1, r.depths.back() + 1},
+                               .seed = flags.seed};
+  const Backend& backend = engine::select_backend(common.backend, common.backend_dir);
+  const std::vector<KnobProbe> probes = probe_knobs(knobs, backend, setting, machine, common);
+  for (size_t i = 0; i < knobs.size(); ++i) {
+    const Measured& m = measured[i + 1];
+    AttributionReport changed = report_of(flags, r.depths, m);
+    decompose_ops(changed, flags, growing_ops(r));
+    judge(changed, m, machine, device_of(common));
+    report::Confirmation& confirmation = r.confirmations.emplace_back(
+        confirmation_of(knobs[i], r, changed, probes[i].launches(setting)));
+    confirmation.probed_op = knobs[i].op;
+    confirmation.probed = probes[i].probed;
+    name_gaps(confirmation, r, changed);
+    if (probes[i].nodes_before.kernels.empty()) continue;  // of a host
+    if (i == 0) {
+      r.gates.push_back(verbatim_gate(knobs[i].variant_before, measured.front().facts.attn_kernels,
+                                      probes[i].nodes_before));
+    }
+    r.gates.push_back(
+        verbatim_gate(knobs[i].variant_after, m.facts.attn_kernels, probes[i].nodes_after));
+  }
+}
+
 int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   const CommonFlags& common = context.flags;
   if (flags.census_child) return census_child(flags, common);
@@ -451,19 +584,12 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   require_writable(flags.html);
   require_writable(flags.perfetto);
   const measure::Machine machine = measure::inspect_machine();
-  Subject base = open_subject(flags, depths, common);
-  std::optional<Knob> knob;
-  if (!flags.confirm.empty()) {
-    knob = parse_knob(flags.confirm, open_options(flags.model, common), base.opened->model.info());
-  }
-  std::vector<Measured> measured;
-  if (on_host && !flags.separate) {
-    measured =
-        measure_together(flags, depths, knob ? &*knob : nullptr, std::move(base), machine, common);
-  } else {
-    if (knob) fail(ErrorCode::usage, "--confirm needs watched steps in the same process");
-    measured.push_back(measure_apart(flags, depths, std::move(base), machine, context));
-  }
+  Subjects subjects = open_subjects(flags, depths, common);
+  const std::vector<Knob> knobs = std::move(subjects.knobs);
+  std::vector<Measured> measured =
+      on_host && !flags.separate
+          ? measure_together(flags, depths, std::move(subjects.all), machine, common)
+          : measure_apart(flags, depths, std::move(subjects.all), machine, context);
   for (const Measured& m : measured) {
     if (m.observation.problem.empty()) continue;
     return show_broken(m, depths, machine, context);
@@ -471,11 +597,8 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   AttributionReport r = report_of(flags, depths, measured.front());
   decompose_ops(r, flags, growing_ops(r));
   judge(r, measured.front(), machine, device_of(common));
-  if (knob && r.trusted()) {
-    AttributionReport changed = report_of(flags, depths, measured.back());
-    decompose_ops(changed, flags, growing_ops(r));
-    r.confirmation = confirmation_of(*knob, r, changed);
-  }
+  if (r.trusted()) confirm_all(r, knobs, measured, flags, machine, common);
+  if (!r.trusted()) r.diagnoses.clear();  // a probe may have failed its gate
   return show(r, measured, flags, machine, context);
 }
 
@@ -489,6 +612,11 @@ RunCommand add_attribute(CLI::App& app, Context& context) {
                  "between only join the line over depth")
       ->capture_default_str()
       ->type_name("A,B");
+  app.add_option("--n-parallel", flags->n_parallel,
+                 "(-npl) Sequences of that depth side by side, one token of each in a step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMostSequences))
+      ->type_name("N");
   app.add_option("--seconds", flags->seconds,
                  "Most time to measure; it ends before when the intervals are narrow enough")
       ->capture_default_str()
@@ -509,7 +637,9 @@ RunCommand add_attribute(CLI::App& app, Context& context) {
                  "A variant of an op that runs in its place, by the name that probe has for it")
       ->type_name("NAME");
   app.add_option("--confirm", flags->confirm,
-                 "Change one thing and compare with the prediction: threads=N or cache-type=TYPE")
+                 "Change one thing and compare with the prediction, again for each: threads=N, "
+                 "cache-type=TYPE, variant=NAME, or knobs of the --variant: warps=8,window=256")
+      ->allow_extra_args(false)
       ->type_name("KNOB=VALUE");
   app.add_option("--html", flags->html, "Write the report as one page")->type_name("FILE");
   app.add_option("--perfetto", flags->perfetto, "Write a step of both depths as a Perfetto trace")

@@ -15,9 +15,9 @@ namespace fathom::cli {
 
 class GpuGuard {
  public:
-  // Before the backend's library is opened, so that nothing of ours runs on the GPU yet; does nothing
-  // but for backend cuda. A second, or four when the GPU is not idle. Throws Error{unavailable} that
-  // says why it is not.
+  // Before the backend's library is opened, so that nothing of ours runs on the GPU yet; does
+  // nothing but for backend cuda. A second, or four when the GPU is not idle. Throws
+  // Error{unavailable} that says why it is not.
   GpuGuard(const CommonFlags& common, bool allow_busy);
 
   // The canary, on the device of the backend; the same error. Keeps its times.

@@ -36,7 +36,7 @@ constexpr Command kCommands[] = {
     {"attribute", "Find what makes a decode step slower at depth, and why",
      "  fathom attribute model.gguf --depths 64,1641\n"
      "  fathom attribute model.gguf --depths 64,512,1024,2048 --html growth.html\n"
-     "  fathom attribute model.gguf --confirm threads=1\n"
+     "  fathom attribute model.gguf -npl 4 --confirm threads=1\n"
      "  fathom attribute model.gguf --json > growth.json",
      add_attribute},
     {"inspect", "Show what is in a GGUF file and how it would be served",

@@ -20,7 +20,7 @@ class CounterSource;
 class StallSource;
 struct OpVariant;
 
-inline constexpr uint32_t kBackendAbi = 4;
+inline constexpr uint32_t kBackendAbi = 5;
 
 struct Backend {
   uint32_t abi;

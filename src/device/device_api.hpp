@@ -22,16 +22,28 @@ struct DeviceInfo {
   int64_t l2_bytes = 0;  // last-level cache
 };
 
+// Eight bytes or fewer of a kernel's parameter.
+struct KernelWord {
+  int parameter = 0;
+  int offset = 0;  // in it, bytes
+  int bytes = 8;
+  uint64_t value = 0;
+  bool is_address = false;  // of memory that the device can reach
+  bool operator==(const KernelWord&) const = default;
+};
+
 // A kernel that an op launched, and what of it fits on the device at a time.
 struct KernelLaunch {
   std::string kernel;  // its symbol
   std::array<int, 3> grid{}, block{};
-  int64_t shared_bytes = 0;  // static and dynamic, a block
-  int64_t local_bytes = 0;   // spilled, a thread
-  int registers = 0;         // a thread
-  int blocks_per_sm = 0;     // that can be resident
-  double occupancy = 0;      // resident threads over those that an SM can hold
-  double waves = 0;          // blocks over those that the device can hold
+  int64_t shared_bytes = 0;           // static and dynamic, a block
+  int64_t local_bytes = 0;            // spilled, a thread
+  int registers = 0;                  // a thread
+  int blocks_per_sm = 0;              // that can be resident
+  double occupancy = 0;               // resident threads over those that an SM can hold
+  double waves = 0;                   // blocks over those that the device can hold
+  uint64_t code_hash = 0;             // of the binaries with this symbol; 0 = not known
+  std::vector<KernelWord> arguments;  // of a node of a graph alone
 };
 
 // Work of a stream runs in the order in which it was submitted, while the host goes on. What the
@@ -74,6 +86,12 @@ struct DeviceApi {
   // what stays in the last-level cache, for bytes that fit there. Null where read_stream is.
   void (*read_cached)(const void* data, int64_t bytes, int passes, uint64_t* sum,
                       void* stream) = nullptr;
+  // The kernel nodes of each graph that this thread captures while fn runs, in the order of their
+  // launches. Null on a device whose graphs have none.
+  std::vector<std::vector<KernelLaunch>> (*watch_captures)(const std::function<void()>& fn) =
+      nullptr;
+  // Kernels that this thread's capture under way has recorded. Null where watch_captures is.
+  int64_t (*captured_kernels)() = nullptr;
 };
 
 }  // namespace fathom

@@ -162,6 +162,7 @@ void Engine::describe(const OpenOptions& options) {
   info_.head_dim = config_.head_dim;
   info_.n_ctx_train = config_.n_ctx_train;
   info_.n_ctx = limits_.n_ctx;
+  info_.max_rows = limits_.max_rows;
   info_.bos_token = tokenizer_->bos();
   info_.eos_token = tokenizer_->eos();
   info_.backend = backend_->name;

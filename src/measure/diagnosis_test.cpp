@@ -49,7 +49,8 @@ TEST(Diagnosis, DeclaredBytesNearThePeakProveBandwidth) {
   EXPECT_EQ(diagnose(grown(79'000'000, 0), {}, kPeaks).verdict, Bottleneck::undetermined);
   EXPECT_EQ(diagnose(grown(120'000'000, 0), {}, kPeaks).verdict, Bottleneck::undetermined)
       << "faster than the memory: they came from elsewhere";
-  EXPECT_EQ(diagnose(grown(350'000'000, 0, 9'000'000), {}, kPeaks).verdict, Bottleneck::undetermined)
+  EXPECT_EQ(diagnose(grown(350'000'000, 0, 9'000'000), {}, kPeaks).verdict,
+            Bottleneck::undetermined)
       << "the cache's bandwidth is not the memory's";
 }
 
@@ -86,7 +87,8 @@ TEST(Diagnosis, CountersTellLatencyFromParallelismFromBandwidth) {
             Bottleneck::parallelism);
   EXPECT_EQ(diagnose(parts, counters(0.85, 0.95, "long_scoreboard"), kPeaks).verdict,
             Bottleneck::bandwidth);
-  EXPECT_EQ(diagnose(parts, counters(0.4, 0.95, "barrier"), kPeaks).verdict, Bottleneck::undetermined);
+  EXPECT_EQ(diagnose(parts, counters(0.4, 0.95, "barrier"), kPeaks).verdict,
+            Bottleneck::undetermined);
   EXPECT_EQ(diagnose(parts, counters(0.7, 0.95, "long_scoreboard"), kPeaks).verdict,
             Bottleneck::undetermined)
       << "between the limits";

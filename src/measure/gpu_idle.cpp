@@ -15,9 +15,9 @@
 namespace fathom::measure {
 namespace {
 
-constexpr double kCanaryUs = 50;      // a hundred steps of an event's clock
+constexpr double kCanaryUs = 50;       // a hundred steps of an event's clock
 constexpr double kWarmUpUs = 250'000;  // clocks rise when work comes
-constexpr double kQueueUs = 20'000;   // longer than submitting the canaries takes
+constexpr double kQueueUs = 20'000;    // longer than submitting the canaries takes
 constexpr int64_t kLargestCanary = int64_t{512} << 20;
 
 IdleVerdict busy(std::string why, std::optional<double> value = {},

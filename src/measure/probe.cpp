@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/check.hpp"
+#include "base/error.hpp"
 #include "kernels/common/cpu_kernels.hpp"
 #include "measure/clock.hpp"
 #include "measure/read_bandwidth.hpp"
@@ -19,6 +20,7 @@ namespace {
 constexpr int kRepeats = 10;
 constexpr int kShortChain = 20, kLongChain = 100;
 constexpr int kMostSets = kLongChain;
+constexpr int kWatchedReplays = 5;
 constexpr double kHostSampleUs = 1000;  // a host's sample takes about that long, or one launch
 
 // Scratch and counters of the device, as an engine has them.
@@ -54,6 +56,12 @@ class Scratch {
   ProbeDevice device_;
   Buffer workspace_, counters_;
 };
+
+// What calls will find where they set nothing: below the frames that are there.
+[[gnu::noinline]] void scribble_on_stack(unsigned char value) {
+  volatile unsigned char below[1 << 16];
+  for (volatile unsigned char& byte : below) byte = value;
+}
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
@@ -149,13 +157,16 @@ class Flush {
 // A variant's launches over sets 0..n-1, or n over set 0.
 class Chain {
  public:
+  // The sink, which may be null, is told of each call while it is captured, as of a layer's op.
   Chain(const ProbeDevice& device, ProbeOp& op, ExecContext ctx, const ProbeVariant& variant,
-        int batch, ProbeMemory memory, int n)
+        int batch, ProbeMemory memory, int n, OpScopeSink* sink = nullptr)
       : device_(device), n_(n) {
-    const auto launches = [&op, &variant, ctx, batch, memory, n] {
+    const auto launches = [&op, &variant, ctx, batch, memory, n, sink] {
       ExecContext own = ctx;
-      for (int i = 0; i < n; ++i)
+      for (int i = 0; i < n; ++i) {
+        const OpScope scope(sink, {"probed", i}, Cost{});
         op.run(own, variant.ops, memory == ProbeMemory::cold ? i : 0, {0, batch});
+      }
     };
     if (device.backend.has_graphs) {
       graph_ = capture_graph(device.api(), device.stream, launches);
@@ -244,6 +255,39 @@ class TimedOp {
     once();
     return {};
   }
+  // Captured over a stack of zeros, and once more over one of ones.
+  ProbedCall nodes(const ProbeVariant& variant) {
+    if (!device_.api().watch_captures || !device_.backend.has_graphs) return {};
+    scribble_on_stack(0);
+    std::vector<KernelLaunch> first = captured(variant);
+    scribble_on_stack(0xff);
+    return {std::move(first), captured(variant)};
+  }
+  std::vector<KernelLaunch> captured(const ProbeVariant& variant) {
+    const auto graphs = device_.api().watch_captures([&] {
+      Chain(device_, *op_, scratch_.context(variant), variant, input_.size.batch, ProbeMemory::hot,
+            1);
+    });
+    FATHOM_CHECK(graphs.size() == 1, "a chain is one graph");
+    return graphs.front();
+  }
+  // Windows of one replay each: of operands in the cache, or once that was filled with others.
+  std::vector<TraceWindow> watch(const ProbeVariant& variant, ProbeMemory memory,
+                                 TraceSource& source) {
+    Chain chain(device_, *op_, scratch_.context(variant), variant, input_.size.batch, memory,
+                launches(variant, memory), &source.scopes());
+    chain.run();
+    std::vector<TraceWindow> out;
+    for (int i = 0; i < kWatchedReplays; ++i) {
+      if (memory == ProbeMemory::cold) flush_.run();
+      device_.api().stream_synchronize(device_.stream);
+      source.start();
+      chain.run();
+      device_.api().stream_synchronize(device_.stream);
+      out.push_back(source.stop(1));
+    }
+    return out;
+  }
   int launches(const ProbeVariant& variant, ProbeMemory memory) {
     if (device_.backend.has_graphs)
       return memory == ProbeMemory::cold ? rotation_.n_sets : kLongChain;
@@ -310,6 +354,45 @@ std::span<const double> ProbeTimes::us(int variant, ProbeMemory memory, bool aga
   return {};
 }
 
+std::vector<KernelTimes> kernel_times(const std::vector<TraceWindow>& windows) {
+  std::vector<KernelTimes> out;
+  for (const TraceWindow& window : windows) {
+    if (!window.problem.empty() || window.n_lost > 0 || window.n_invalid > 0) {
+      fail(ErrorCode::untrusted, "the records of a chain of launches are not whole: {}",
+           window.problem);
+    }
+    for (const TraceStep& step : window.steps) {
+      int64_t end = 0;
+      for (const TraceRecord& record : step.records) {
+        const auto ordinal = static_cast<size_t>(record.ordinal);
+        if (out.size() <= ordinal) out.resize(ordinal + 1);
+        out[ordinal].kernel = record.kernel;
+        const int64_t own = record.end_ns - std::max(record.start_ns, end);
+        out[ordinal].us.push_back(static_cast<double>(std::max<int64_t>(0, own)) * 1e-3);
+        end = std::max(end, record.end_ns);
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<CallTimes> probe_kernels(const std::string& op, const ProbeInput& input,
+                                     const std::vector<ProbeVariant>& variants,
+                                     const ProbeDevice& device, TraceSource& source,
+                                     const ProbeOptions& options) {
+  FATHOM_CHECK(device.backend.has_graphs, "kernels are watched in graphs");
+  TimedOp timed(op, input, variants, device, options);
+  std::vector<CallTimes> out;
+  for (size_t i = 0; i < variants.size(); ++i) {
+    timed.kernels(variants[i]);  // loads them
+    for (const ProbeMemory memory : options.memories) {
+      out.push_back(
+          {static_cast<int>(i), memory, kernel_times(timed.watch(variants[i], memory, source))});
+    }
+  }
+  return out;
+}
+
 ProbeTimes probe_times(const std::string& op, const ProbeInput& input,
                        const std::vector<ProbeVariant>& variants, const ProbeDevice& device,
                        const ProbeCeilings& ceilings, const ProbeOptions& options) {
@@ -317,7 +400,10 @@ ProbeTimes probe_times(const std::string& op, const ProbeInput& input,
   ProbeTimes out;
   out.cost = timed.cost();
   out.rotation = timed.rotation();
-  for (const ProbeVariant& variant : variants) out.kernels.push_back(timed.kernels(variant));
+  for (const ProbeVariant& variant : variants) {
+    out.kernels.push_back(timed.kernels(variant));
+    out.nodes.push_back(timed.nodes(variant));
+  }
   std::vector<std::unique_ptr<Timing>> timings;
   std::vector<Arm> arms;
   for (const ProbeMemory memory : options.memories) {

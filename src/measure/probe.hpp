@@ -14,10 +14,12 @@
 #include <memory>
 #include <optional>
 
+#include "device/trace.hpp"
 #include "measure/bitwise.hpp"
 #include "measure/freedom_map.hpp"
 #include "measure/probe_op.hpp"
 #include "measure/rounds.hpp"
+#include "measure/verbatim.hpp"
 
 namespace fathom::measure {
 
@@ -71,6 +73,8 @@ struct ProbeTimes {
   Rounds rounds;                                   // microseconds a launch, in the arms' order
   std::vector<double> memory_gbps, cached_gbps;    // ceilings, a sample a round; empty = none
   std::vector<std::vector<KernelLaunch>> kernels;  // of each variant; empty on a host
+  // The same as nodes of graphs, with their arguments; empty where there are none.
+  std::vector<ProbedCall> nodes;
 
   std::span<const double> us(int variant, ProbeMemory memory, bool again = false) const;
 };
@@ -83,5 +87,25 @@ struct ProbeCeilings {
 ProbeTimes probe_times(const std::string& op, const ProbeInput& input,
                        const std::vector<ProbeVariant>& variants, const ProbeDevice& device,
                        const ProbeCeilings& ceilings, const ProbeOptions& options);
+
+// What each kernel of a call takes while they run behind one another, from the device's own records
+// of a captured chain of calls: exclusive time, so that it counts once where kernels overlap.
+struct KernelTimes {
+  std::string kernel;
+  std::vector<double> us;  // of every call
+};
+struct CallTimes {
+  int variant = 0;
+  ProbeMemory memory{};
+  std::vector<KernelTimes> kernels;  // in the order of their launches
+};
+// REQUIRES: a device with graphs, and its source, made before the device was used. Throws
+// Error{untrusted} when records are lost.
+std::vector<CallTimes> probe_kernels(const std::string& op, const ProbeInput& input,
+                                     const std::vector<ProbeVariant>& variants,
+                                     const ProbeDevice& device, TraceSource& source,
+                                     const ProbeOptions& options);
+// The same from the steps of windows whose calls are the layers of `op`.
+std::vector<KernelTimes> kernel_times(const std::vector<TraceWindow>& windows);
 
 }  // namespace fathom::measure

@@ -74,11 +74,12 @@ class ProbeAttn : public ProbeOp {
     return out;
   }
   static attn_cases::Options options_of(const ProbeInput& in) {
-    const int64_t n_ctx = std::max<int64_t>(kLeastContext, (in.size.depth + 15) / 16 * 16);
+    int64_t n_ctx = std::max<int64_t>(kLeastContext, (in.size.depth + 15) / 16 * 16);
+    if (in.n_ctx > 0) n_ctx = std::max(in.n_ctx, in.size.depth);
     return {.page_tokens = in.page_tokens,
             .n_ctx = static_cast<int>(n_ctx),
             .sigma = 2 * draw_scale(in.draw),
-            .max_rows = in.size.batch};
+            .max_rows = static_cast<int>(in.max_rows > 0 ? in.max_rows : in.size.batch)};
   }
   AttnArgs::Static static_of(int set) const {
     AttnArgs::Static s = problem_.s;

@@ -37,6 +37,9 @@ struct ProbeInput {
   DType type = DType::q4_k;  // of weights
   KvFormat cache = KvFormat::f16;
   int page_tokens = 64;
+  // What an engine was opened with whose launch is to be repeated; 0 = room for 4,096 tokens at
+  // least, and for the batch.
+  int64_t n_ctx = 0, max_rows = 0;
   ProbeSize size;
   int draw = 0;  // of kProbeDraws: other values, another magnitude
 };

@@ -196,5 +196,41 @@ TEST_F(Probe, ColdCallsMeetEachSetOnceAndHotOnesOneSet) {
   EXPECT_FALSE(probe_times("attn", large, {watching}, device_, {}, options).rotation.is_hot());
 }
 
+// Two kernels a call, the second of a call overlapping the first of the next.
+TraceWindow window_of_calls() {
+  const auto record = [](int call, int ordinal, int64_t start, int64_t end) {
+    TraceRecord r;
+    r.op = "probed";
+    r.layer = call;
+    r.ordinal = ordinal;
+    r.kernel = ordinal == 0 ? "partial" : "combine";
+    r.start_ns = start;
+    r.end_ns = end;
+    return r;
+  };
+  TraceWindow window;
+  window.steps.push_back({{record(0, 0, 1000, 31000), record(0, 1, 32000, 35000),
+                           record(1, 0, 34000, 66000), record(1, 1, 66000, 68000)}});
+  return window;
+}
+
+TEST(KernelTimesOfACall, AreExclusiveAndApart) {
+  const std::vector<KernelTimes> times = kernel_times({window_of_calls(), window_of_calls()});
+  ASSERT_EQ(times.size(), 2u);
+  EXPECT_EQ(times[0].kernel, "partial");
+  EXPECT_EQ(times[0].us, (std::vector<double>{30, 31, 30, 31}));
+  EXPECT_EQ(times[1].kernel, "combine");
+  EXPECT_EQ(times[1].us, (std::vector<double>{3, 2, 3, 2}));
+}
+
+TEST(KernelTimesOfACall, AreRefusedWhereRecordsAreLost) {
+  TraceWindow lost = window_of_calls();
+  lost.n_lost = 1;
+  EXPECT_THROW(kernel_times({window_of_calls(), lost}), Error);
+  TraceWindow invalid = window_of_calls();
+  invalid.n_invalid = 1;
+  EXPECT_THROW(kernel_times({invalid}), Error);
+}
+
 }  // namespace
 }  // namespace fathom::measure

@@ -65,9 +65,10 @@ std::string interval_text(const measure::Estimate& e) {
 
 std::string header(const AttributionReport& r) {
   return fmt::format(
-      "<h1>Why a decode step slows down from {} to {} tokens</h1>\n"
+      "<h1>Why a decode step{} slows down from {} to {} tokens</h1>\n"
       "<p class=\"soft\">{} · {}{} · {} cache{}</p>\n",
-      r.depths.front(), r.depths.back(), escaped(r.model), escaped(r.device),
+      r.n_parallel == 1 ? "" : fmt::format(" of {} sequences", r.n_parallel), r.depths.front(),
+      r.depths.back(), escaped(r.model), escaped(r.device),
       r.backend == "cpu" ? fmt::format(", {} threads", r.threads) : "", escaped(r.kv_type),
       std::find(r.kv_fill.begin(), r.kv_fill.end(), "synthetic") != r.kv_fill.end()
           ? ", synthetically filled"
@@ -241,10 +242,10 @@ std::string diagnosis_block(const measure::Diagnosis& d) {
     for (const std::string& item : items) out += fmt::format("<li>{}</li>", escaped(item));
     return out + "</ul>";
   };
-  std::string out =
-      fmt::format("<div class=\"diagnosis\"><h3>{} <span class=\"tag {}\">{}</span></h3>{}",
-                  escaped(d.op), d.verdict == measure::Bottleneck::undetermined ? "undetermined" : "",
-                  measure::bottleneck_name(d.verdict), list(d.known));
+  std::string out = fmt::format(
+      "<div class=\"diagnosis\"><h3>{} <span class=\"tag {}\">{}</span></h3>{}", escaped(d.op),
+      d.verdict == measure::Bottleneck::undetermined ? "undetermined" : "",
+      measure::bottleneck_name(d.verdict), list(d.known));
   if (!d.missing.empty()) out += "<p class=\"soft\">What would decide:</p>" + list(d.missing);
   return out +
          fmt::format("<p><b>Lever:</b> {}</p></div>\n", escaped(measure::lever_of(d.verdict)));
@@ -258,9 +259,7 @@ std::string diagnoses(const AttributionReport& r) {
   return out;
 }
 
-std::string confirmation(const AttributionReport& r) {
-  if (!r.confirmation) return "";
-  const Confirmation& c = *r.confirmation;
+std::string confirmation(const Confirmation& c) {
   std::string out = fmt::format("<h2>Confirmation: {}</h2>\n", escaped(c.knob));
   if (!c.problem.empty()) return out + fmt::format("<p>{}</p>\n", escaped(c.problem));
   std::string rows;
@@ -274,6 +273,15 @@ std::string confirmation(const AttributionReport& r) {
   out +=
       table("Prediction and measurement", {"growth of", "before", "predicted", "measured"}, rows);
   out += fmt::format("<p class=\"soft\">Predicted from {}.</p>\n", escaped(c.basis));
+  std::string alone;
+  for (const Confirmation::Probed& p : c.probed) {
+    alone += row({p.memory, time_text(p.base_us * 1e3), time_text(p.changed_us * 1e3),
+                  fmt::format("{:+.1f} %", 100 * (p.ratio() - 1))});
+  }
+  if (!alone.empty()) {
+    out += table(fmt::format("{} alone", c.probed_op),
+                 {fmt::format("{} alone", c.probed_op), "before", "after", "change"}, alone);
+  }
   for (const std::string& gap : c.gaps) out += fmt::format("<p>{}</p>\n", escaped(gap));
   return out;
 }
@@ -338,7 +346,7 @@ std::string attribution_html(const AttributionReport& r, const Json& document) {
                   "Declared bytes and operations at the peaks measured in this run; the rest is "
                   "exposed: latency, waiting, work that is not declared.",
                   parts_drawing(r));
-  body += confirmation(r);
+  for (const Confirmation& c : r.confirmations) body += confirmation(c);
   body += section("Time over depth",
                   "Unwatched steps with their 95 % intervals, and the straight "
                   "line through them.",

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
+#include "report/kernel_name.hpp"
 #include "report/table.hpp"
 #include "report/time_text.hpp"
 
@@ -66,6 +68,51 @@ std::string growth_table(const AttributionReport& r, bool colour) {
   return table.text(colour);
 }
 
+// The launches of the growing ops that have several, kernel by kernel; sums over the layers.
+std::string kernels_table(const AttributionReport& r, bool colour) {
+  struct Row {
+    std::string op, kernel;
+    int ordinal;
+    int64_t launches = 0;
+    double lo_ns = 0, hi_ns = 0;
+  };
+  std::vector<Row> rows;
+  for (const measure::LaunchGrowth& l : r.attribution.launches) {
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& known) {
+      return known.op == l.key.op && known.ordinal == l.key.ordinal;
+    });
+    if (row == rows.end())
+      row = rows.insert(rows.end(), {l.key.op, l.kernel_hi, l.key.ordinal, 0, 0, 0});
+    ++row->launches;
+    row->lo_ns += l.lo_ns;
+    row->hi_ns += l.hi_ns;
+  }
+  const auto is_told = [&](const Row& row) {
+    const bool has_others = std::any_of(rows.begin(), rows.end(), [&](const Row& other) {
+      return other.op == row.op && other.ordinal > 0;
+    });
+    return has_others && std::any_of(r.decompositions.begin(), r.decompositions.end(),
+                                     [&](const auto& d) { return d.op == row.op; });
+  };
+  std::erase_if(rows, [&](const Row& row) { return !is_told(row); });
+  if (rows.empty()) return "";
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return std::tie(a.op, a.ordinal) < std::tie(b.op, b.ordinal);
+  });
+  Table table({{"kernel", Align::left},
+               {"launches"},
+               {fmt::format("us a launch @{}", r.depths.front())},
+               {fmt::format("@{}", r.depths.back())},
+               {"growth us"}});
+  for (const Row& row : rows) {
+    const double n = static_cast<double>(row.launches);
+    table.add({short_kernel_name(row.kernel), fmt::format("{}", row.launches),
+               microseconds(row.lo_ns / n), microseconds(row.hi_ns / n),
+               fmt::format("{:+.2f}", (row.hi_ns - row.lo_ns) * 1e-3)});
+  }
+  return "\n" + table.text(colour);
+}
+
 std::string parts_table(const AttributionReport& r, bool colour) {
   Table table({{"growth of", Align::left},
                {"us"},
@@ -107,6 +154,12 @@ std::string confirmation_text(const Confirmation& c, bool colour) {
   }
   out += table.text(colour);
   out += fmt::format("  predicted from {}\n", c.basis);
+  for (const Confirmation::Probed& p : c.probed) {
+    out +=
+        fmt::format("  {} alone, {}: {:.2f} ± {:.2f} -> {:.2f} ± {:.2f} us ({:+.1f} %)\n",
+                    c.probed_op, p.memory, p.base_us, (p.base_ci.hi - p.base_ci.lo) / 2,
+                    p.changed_us, (p.changed_ci.hi - p.changed_ci.lo) / 2, 100 * (p.ratio() - 1));
+  }
   for (const std::string& gap : c.gaps) out += fmt::format("  {}\n", gap);
   return out;
 }
@@ -190,7 +243,17 @@ Json confirmation_json(const Confirmation& c) {
                        {"changed_ci_ns", {e.changed_ci.lo, e.changed_ci.hi}},
                        {"predicted_ns", e.predicted_ns ? Json(*e.predicted_ns) : Json(nullptr)}});
   }
-  return {{"knob", c.knob},
+  Json probed = Json::array();
+  for (const Confirmation::Probed& p : c.probed) {
+    probed.push_back({{"memory", p.memory},
+                      {"us", {p.base_us, p.changed_us}},
+                      {"base_ci_us", {p.base_ci.lo, p.base_ci.hi}},
+                      {"changed_ci_us", {p.changed_ci.lo, p.changed_ci.hi}}});
+  }
+  return {{"probed_op", c.probed_op.empty() ? Json(nullptr) : Json(c.probed_op)},
+          {"probed", probed},
+          {"engine_ratio", c.engine_ratio},
+          {"knob", c.knob},
           {"basis", c.basis},
           {"effects", effects},
           {"gaps", c.gaps},
@@ -219,15 +282,16 @@ std::string attribution_text(const AttributionReport& r, bool colour) {
   const measure::Attribution& a = r.attribution;
   std::string out = growth_table(r, colour);
   out += fmt::format(
-      "A decode step at {} and {} tokens of cache; {} mirrored rounds (seed {}, stopped by {}), "
+      "A decode step{} at {} and {} tokens of cache; {} mirrored rounds (seed {}, stopped by {}), "
       "A/A floor {}, {} + {} every 1,000 tokens.\n",
-      r.depths.front(), r.depths.back(), r.rounds, r.seed, r.stopped,
-      time_text(a.closure.aa_floor_ns), time_text(a.line.intercept_ns),
-      time_text(a.line.slope_ns * 1000));
+      r.n_parallel == 1 ? "" : fmt::format(" of {} sequences", r.n_parallel), r.depths.front(),
+      r.depths.back(), r.rounds, r.seed, r.stopped, time_text(a.closure.aa_floor_ns),
+      time_text(a.line.intercept_ns), time_text(a.line.slope_ns * 1000));
   if (a.overlap_hi_ns >= 1) {
     out += fmt::format("Kernels run side by side for {} and {} of it; that time is counted once.\n",
                        time_text(a.overlap_lo_ns), time_text(a.overlap_hi_ns));
   }
+  out += kernels_table(r, colour);
   if (!r.decompositions.empty()) {
     out += "\n" + parts_table(r, colour);
     out += fmt::format("Peaks of this run: memory {:.1f} GB/s", r.peaks.memory_gbps);
@@ -239,7 +303,7 @@ std::string attribution_text(const AttributionReport& r, bool colour) {
   if (!r.trusted()) return out + closure_failure(r, colour);
   if (r.diagnoses.empty()) out += "Nothing grows.\n";
   for (const measure::Diagnosis& d : r.diagnoses) out += diagnosis_text(d, colour);
-  if (r.confirmation) out += "\n" + confirmation_text(*r.confirmation, colour);
+  for (const Confirmation& c : r.confirmations) out += "\n" + confirmation_text(c, colour);
   return out;
 }
 
@@ -260,6 +324,7 @@ Json attribution_json(const AttributionReport& r) {
            {"backend", r.backend},
            {"device", r.device},
            {"threads", r.threads},
+           {"n_parallel", r.n_parallel},
            {"kv_type", r.kv_type},
            {"rounds", r.rounds},
            {"stopped", r.stopped},
@@ -287,7 +352,7 @@ Json attribution_json(const AttributionReport& r) {
                 {"missing", d.missing},
                 {"lever", measure::lever_of(d.verdict)}};
   });
-  out["confirmation"] = r.confirmation ? confirmation_json(*r.confirmation) : Json(nullptr);
+  out["confirmations"] = array_of(r.confirmations, confirmation_json);
   return out;
 }
 

@@ -26,9 +26,19 @@ struct Confirmation {
     std::optional<std::array<double, 2>> predicted_ns;  // least and most of changed_ns
     measure::Interval changed_ci{0, 0};
   };
+  // The op alone, in microseconds of a call at the deeper anchor.
+  struct Probed {
+    std::string memory;  // "hot" or "cold"
+    double base_us = 0, changed_us = 0;
+    measure::Interval base_ci{0, 0}, changed_ci{0, 0};
+    double ratio() const { return changed_us / base_us; }
+  };
   std::string knob;   // "threads 2 -> 1"
   std::string basis;  // how it was predicted
   std::vector<Effect> effects;
+  std::string probed_op;          // empty: it was not probed
+  std::vector<Probed> probed;     // hot, cold
+  double engine_ratio = 1;        // of the probed op's time at the deeper anchor, in the engine
   std::vector<std::string> gaps;  // sentences: where prediction and measurement part
   std::string problem;            // not empty: nothing was measured, and why
 };
@@ -36,9 +46,10 @@ struct Confirmation {
 struct AttributionReport {
   std::string model, backend, device, kv_type;
   int threads = 0;
+  int n_parallel = 1;  // sequences of a step
   std::vector<int64_t> depths;
   std::vector<std::string> kv_fill;  // of each depth
-  std::vector<int64_t> kv_bytes;     // of the cache, that a step at each depth declares to read
+  std::vector<int64_t> kv_bytes;     // of all caches, that a step at each depth declares to read
   size_t rounds = 0;
   std::vector<int64_t> block_steps;  // of each depth
   std::string stopped;
@@ -48,7 +59,7 @@ struct AttributionReport {
   std::vector<measure::OpCost> costs_lo, costs_hi;
   std::vector<measure::Decomposition> decompositions;  // of the ops that grow
   std::vector<measure::Diagnosis> diagnoses;           // empty unless trusted
-  std::optional<Confirmation> confirmation;
+  std::vector<Confirmation> confirmations;
   std::vector<Gate> gates;
 
   bool trusted() const;

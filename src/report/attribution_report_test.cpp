@@ -103,7 +103,7 @@ TEST(AttributionReport, JsonHoldsTheClosureAndThePlaceOfEveryFigure) {
   EXPECT_EQ(json["ops"][0]["op"], "attn");
   EXPECT_EQ(json["decompositions"][0]["op"], "attn");
   EXPECT_EQ(json["diagnoses"][0]["verdict"], "undetermined");
-  EXPECT_TRUE(json["confirmation"].is_null());
+  EXPECT_TRUE(json["confirmations"].empty());
 }
 
 TEST(Charts, TheWaterfallEndsWhereItsStepsLead) {

@@ -2,6 +2,7 @@
 // `attribute`: documents that fit the schema, files it writes, and what it refuses.
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "tests/e2e/cli_fixture.hpp"
 
@@ -27,13 +28,54 @@ TEST_F(Cli, AttributePrintsADocumentAndWritesItsFiles) {
 TEST_F(Cli, AttributeConfirmsWithAnotherCacheType) {
   const Json json = document(fathom({"attribute", model(), "--depths", "8,200", "--seconds", "0.5",
                                      "--confirm", "cache-type=f32", "--json"}));
-  const Json& confirmation = json["summary"]["attribution"]["confirmation"];
+  const Json& confirmations = json["summary"]["attribution"]["confirmations"];
   bool trusted = true;
   for (const Json& gate : json["gates"]) trusted = trusted && gate["pass"].get<bool>();
-  ASSERT_EQ(confirmation.is_null(), !trusted) << "nothing is confirmed that cannot be trusted";
+  ASSERT_EQ(confirmations.empty(), !trusted) << "nothing is confirmed that cannot be trusted";
+  for (const Json& confirmation : confirmations) {
+    EXPECT_EQ(confirmation["probed_op"], "attn");
+    ASSERT_EQ(confirmation["probed"].size(), 2u);
+    for (const Json& probed : confirmation["probed"]) EXPECT_GT(probed["us"][1].get<double>(), 0);
+    EXPECT_GT(confirmation["engine_ratio"].get<double>(), 0);
+  }
   bool second = false;
   for (const Json& sample : json["samples"]) second = second || sample["configuration"] == 1;
   EXPECT_TRUE(second) << "the changed engine runs in the same rounds";
+}
+
+TEST_F(Cli, AttributeStepsSeveralSequencesAtOnce) {
+  const auto anchors = [&](const std::string& n) {
+    const Json json = document(fathom({"attribute", model(), "--depths", "8,40", "--seconds", "0.3",
+                                       "-npl", n, "--separate", "--json"}));
+    EXPECT_EQ(json["summary"]["attribution"]["n_parallel"], std::stoi(n));
+    std::vector<int64_t> bytes;
+    for (const Json& gate : json["gates"]) {
+      if (gate["id"] != "anchor" && gate["id"] != "plan") continue;
+      EXPECT_TRUE(gate["pass"].get<bool>()) << gate["why"];
+      if (gate["id"] == "anchor") bytes.push_back(gate["value"].get<int64_t>());
+    }
+    return bytes;
+  };
+  const std::vector<int64_t> one = anchors("1"), three = anchors("3");
+  ASSERT_EQ(one.size(), 2u);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(three[i], 3 * one[i]);
+}
+
+TEST_F(Cli, AttributeConfirmsSeveralKnobsInTheSameRounds) {
+  for (const bool apart : {false, true}) {
+    std::vector<std::string> words{
+        "attribute", model(),          "--depths",  "8,200",           "--seconds", "0.5",
+        "--confirm", "cache-type=f32", "--confirm", "cache-type=bf16", "--json"};
+    if (apart) words.push_back("--separate");
+    const Json json = document(fathom(words));
+    std::set<int> configurations;
+    for (const Json& sample : json["samples"]) {
+      if (sample["arm"] == "traced") configurations.insert(sample["configuration"].get<int>());
+    }
+    EXPECT_EQ(configurations, (std::set{0, 1, 2}));
+    const size_t n = json["summary"]["attribution"]["confirmations"].size();
+    EXPECT_TRUE(n == 0 || n == 2) << n;
+  }
 }
 
 TEST_F(Cli, AttributeRefusesWhatItCannotDo) {
@@ -44,9 +86,11 @@ TEST_F(Cli, AttributeRefusesWhatItCannotDo) {
   expect_one_line_error(
       fathom({"attribute", model(), "--depths", "8,16", "--confirm", "cache-type=f16"}), 2,
       "this type already");
-  expect_one_line_error(fathom({"attribute", model(), "--depths", "8,16", "--separate", "--confirm",
-                                "cache-type=q8_0"}),
-                        2, "same process");
+  expect_one_line_error(
+      fathom({"attribute", model(), "--depths", "8,16", "--confirm", "variant=seed"}), 2,
+      "has no variants");
+  expect_one_line_error(fathom({"attribute", model(), "--depths", "8,16", "-npl", "0"}), 2,
+                        "--n-parallel");
   expect_one_line_error(fathom({"attribute", model(), "--depths", "8,16", "--backend", "guarded",
                                 "--backend-dir", FATHOM_TEST_BACKENDS}),
                         3, "cannot trace");

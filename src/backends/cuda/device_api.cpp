@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "backends/cuda/graph_kernels.hpp"
 #include "backends/cuda/launch_count.hpp"
 #include "backends/cuda/read_stream.hpp"
 #include "base/error.hpp"
@@ -113,6 +114,7 @@ void* capture_end(void* stream) {
   count_launches(true);
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream_of(stream), &graph));
+  note_captured(graph);
   cudaGraphExec_t executable = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   ignore(cudaGraphDestroy(graph));
@@ -160,6 +162,8 @@ const DeviceApi& device_api() {
           [](const void* data, int64_t bytes, int passes, uint64_t* sum, void* stream) {
             read_cached({data, bytes, sum}, passes, stream);
           },
+      .watch_captures = watch_captures,
+      .captured_kernels = captured_kernels,
   };
   return kApi;
 }

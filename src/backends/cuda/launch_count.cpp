@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "backends/cuda/kernel_code.hpp"
 #include "kernels/common/cuda_check.cuh"
 
 namespace fathom::cuda {
@@ -19,22 +20,20 @@ namespace {
 
 std::atomic<int64_t> n_launches{0};
 thread_local bool counts = true;
+thread_local int64_t n_captured = 0;
 
-struct Seen {
-  const void* kernel;
-  dim3 grid, block;
-  size_t dynamic_bytes;
-};
-thread_local std::vector<Seen>* watched = nullptr;
+thread_local std::vector<SeenLaunch>* watched = nullptr;
 
-void note(const Seen& launch) {
-  if (counts) n_launches.fetch_add(1, std::memory_order_relaxed);
+void note(const SeenLaunch& launch) {
+  if (counts) {
+    n_launches.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    ++n_captured;
+  }
   if (watched) watched->push_back(launch);
 }
 
-std::string symbol_of(const void* kernel) {
-  const char* mangled = nullptr;
-  check(cudaFuncGetName(&mangled, kernel));
+std::string plain_name(const char* mangled) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> plain(
       abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
@@ -47,14 +46,19 @@ int attribute(cudaDeviceAttr what) {
   return value;
 }
 
-KernelLaunch describe(const Seen& seen) {
+}  // namespace
+
+KernelLaunch describe_launch(const SeenLaunch& seen) {
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, seen.kernel));
   const auto ints = [](dim3 d) {
     return std::array{static_cast<int>(d.x), static_cast<int>(d.y), static_cast<int>(d.z)};
   };
   KernelLaunch out;
-  out.kernel = symbol_of(seen.kernel);
+  const char* mangled = nullptr;
+  check(cudaFuncGetName(&mangled, seen.kernel));
+  out.kernel = plain_name(mangled);
+  out.code_hash = kernel_code_hash(mangled);
   out.grid = ints(seen.grid);
   out.block = ints(seen.block);
   out.shared_bytes = static_cast<int64_t>(attributes.sharedSizeBytes + seen.dynamic_bytes);
@@ -71,10 +75,8 @@ KernelLaunch describe(const Seen& seen) {
   return out;
 }
 
-}  // namespace
-
 std::vector<KernelLaunch> watch_launches(const std::function<void()>& fn) {
-  std::vector<Seen> seen;
+  std::vector<SeenLaunch> seen;
   watched = &seen;
   try {
     fn();
@@ -84,12 +86,16 @@ std::vector<KernelLaunch> watch_launches(const std::function<void()>& fn) {
   }
   watched = nullptr;
   std::vector<KernelLaunch> out;
-  for (const Seen& launch : seen) out.push_back(describe(launch));
+  for (const SeenLaunch& launch : seen) out.push_back(describe_launch(launch));
   return out;
 }
 
 int64_t kernel_launches() { return n_launches.load(std::memory_order_relaxed); }
-void count_launches(bool count) { counts = count; }
+int64_t captured_kernels() { return n_captured; }
+void count_launches(bool count) {
+  counts = count;
+  if (!count) n_captured = 0;
+}
 
 }  // namespace fathom::cuda
 

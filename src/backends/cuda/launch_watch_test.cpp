@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backends/cuda/kernel_code.hpp"
 #include "kernels/attn/attn_cases.hpp"
 #include "kernels/attn/attn_seed_plan.hpp"
+#include "measure/verbatim.hpp"
 #include "tests/support/cuda_fixture.hpp"
 
 namespace fathom {
@@ -14,6 +16,17 @@ using namespace test;
 using namespace attn_cases;
 
 class LaunchWatch : public CudaTest {};
+
+// Kernels are registered without a GPU.
+TEST(KernelCode, IsThatOfTheBinaryWithTheSymbol) {
+  const auto combine = [](const char* head_dim) {
+    return cuda::kernel_code_hash(std::string("_ZN6fathom4cuda24attn_seed_combine_kernelILi") +
+                                  head_dim + "EEEvNS0_14AttnSeedParamsE");
+  };
+  EXPECT_NE(combine("128"), 0u);
+  EXPECT_EQ(combine("128"), combine("64")) << "of one file";
+  EXPECT_EQ(combine("96"), 0u) << "no such kernel";
+}
 
 TEST_F(LaunchWatch, NamesTheKernelsOfAnOpAndWhatTheyTake) {
   const Problem p({7, 4, 128}, KvFormat::f16, {{99, 0}}, {.max_rows = 1});
@@ -52,6 +65,53 @@ TEST_F(LaunchWatch, NamesTheKernelsOfAnOpAndWhatTheyTake) {
         1e-9);
   }
   EXPECT_TRUE(api().watch_launches([] {}).empty());
+}
+
+// What gate `verbatim` compares: nodes of graphs, captured with buffers of their own.
+TEST_F(LaunchWatch, NodesOfAGraphHaveTheirArguments) {
+  const Problem p({7, 4, 128}, KvFormat::f16, {{99, 0}}, {.max_rows = 1});
+  AttnArgs::Static s = p.s;
+  StepState step = p.step;
+  const auto k = upload(p.k), v = upload(p.v), other_k = upload(p.k);
+  const auto pos = upload(p.pos), slot = upload(p.slot), pages = upload(p.page_table);
+  const auto q = upload(p.q);
+  const auto out = poisoned<float>(p.width());
+  s.kv.v = v.get();
+  step.pos = pos.get();
+  step.slot = slot.get();
+  step.page_table = pages.get();
+  use_workspace(cuda::attn_seed_scratch_bytes(s));
+  const auto nodes_of = [&](const cuda::AttnSeedKnobs& knobs, std::byte* keys) {
+    s.kv.k = keys;
+    int64_t n = 0;
+    const auto graphs = api().watch_captures([&] {
+      capture_graph(api(), stream().get(), [&] {
+        cuda::attn_seed(knobs, ctx(), {s, &step, q.get(), out.get()});
+        n = api().captured_kernels();
+      });
+    });
+    EXPECT_EQ(n, 2);
+    EXPECT_EQ(graphs.size(), 1u);
+    return graphs.at(0);
+  };
+  cuda::attn_seed({}, ctx(), {s, &step, q.get(), out.get()});  // loads the kernels
+  const std::vector<KernelLaunch> engine = nodes_of({}, k.get());
+  ASSERT_EQ(engine.size(), 2u);
+  EXPECT_THAT(engine[0].kernel, testing::HasSubstr("attn_seed_partial_kernel"));
+  EXPECT_EQ(engine[0].grid, (std::array{32, 28, 1}));
+  const measure::ComparedBytes bytes = measure::compared_bytes({engine, engine});
+  EXPECT_EQ(bytes.addresses, 2 * 8 * 8) << "K, V, pos, slot, pages, q, out and states";
+  EXPECT_GT(bytes.values, 2 * 40);
+  const std::vector<KernelLaunch> elsewhere = nodes_of({}, other_k.get());
+  EXPECT_EQ(measure::verbatim_difference(engine, {elsewhere, elsewhere}), std::nullopt);
+  const auto other = [&](const cuda::AttnSeedKnobs& knobs) {
+    const std::vector<KernelLaunch> probed = nodes_of(knobs, k.get());
+    return measure::verbatim_difference(engine, {probed, probed}).value_or("");
+  };
+  EXPECT_THAT(other({.splits = 64}), testing::HasSubstr("grid: 32 x 28 x 1"));
+  EXPECT_THAT(other({.window = 16}), testing::HasSubstr("argument 0 at byte"));
+  EXPECT_THAT(other({.staging = 8}), testing::HasSubstr("symbol"));
+  EXPECT_TRUE(api().watch_captures([] {}).empty());
 }
 
 TEST_F(LaunchWatch, CachedReadsTakeEveryWordInEveryPass) {

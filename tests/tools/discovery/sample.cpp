@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One case of each outcome. That Fails fails is the point: ctest must say so beside the skipped one.
+// One case of each outcome. That Fails fails is the point: ctest must say so beside the skipped
+// one.
 #include <gtest/gtest.h>
 
 TEST(Sample, Passes) { EXPECT_EQ(1 + 1, 2); }
