@@ -694,6 +694,7 @@ int cmd_probe(const ProbeFlags& flags, const Context& context) {
                         {"seed", flags.seed},
                         {"n_rounds", flags.n_rounds},
                         {"draws", measure::kProbeDraws},
+                        {"n_classed", c.formats.size() * c.classed.size()},
                         {"sizes", sizes},
                         {"freedom_map", nullptr}};
     if (prober.map()) document.summary["freedom_map"] = map_json(c, *prober.map(), results);
