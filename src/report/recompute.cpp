@@ -9,6 +9,8 @@
 
 #include "base/error.hpp"
 #include "measure/statistics.hpp"
+#include "report/attribution_gates.hpp"
+#include "report/attribution_reader.hpp"
 #include "report/bench_comparison.hpp"
 #include "report/bench_summary.hpp"
 #include "report/fields.hpp"
@@ -192,10 +194,35 @@ Recomputed recompute_probe(const Json& document) {
   return out;
 }
 
+bool is_attribution(const Json& document) {
+  return made_by(document, "attribute") && has_summary(document, "attribution");
+}
+
+Recomputed recompute_attribution(const Json& document) {
+  const AttributionReport report = attribution_from_document(document);
+  Recomputed out;
+  out.summary["attribution"] = attribution_figures(report);
+  out.gates = attribution_gates(report);
+  out.text = attribution_text(report, false);
+  out.notes.push_back(
+      "as stored, since no samples of them are kept: what the ops declare, the peaks of cache and "
+      "arithmetic, what counters say and the confirmation");
+  if (report.costs_hi.empty()) {
+    out.notes.push_back(
+        "made by an earlier version, which kept no costs: gates anchor and ceiling "
+        "as stored");
+  }
+  return out;
+}
+
 constexpr Recomputer kRecomputers[] = {
-    {"bench", is_bench, recompute_bench},       {"bench --against", is_against, recompute_against},
-    {"profile", is_profile, recompute_profile}, {"perplexity", is_perplexity, recompute_perplexity},
-    {"doctor", is_doctor, recompute_doctor},    {"probe", is_probe, recompute_probe},
+    {"bench", is_bench, recompute_bench},
+    {"bench --against", is_against, recompute_against},
+    {"profile", is_profile, recompute_profile},
+    {"perplexity", is_perplexity, recompute_perplexity},
+    {"doctor", is_doctor, recompute_doctor},
+    {"probe", is_probe, recompute_probe},
+    {"attribute", is_attribution, recompute_attribution},
 };
 
 std::string shown(const Json& value) {
@@ -290,6 +317,13 @@ std::span<const Recomputer> recomputers() { return kRecomputers; }
 bool Reviewed::trusted() const {
   return differences.empty() &&
          std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.pass; });
+}
+
+std::string page_of(const Json& document) {
+  if (is_attribution(document)) {
+    return attribution_html(attribution_from_document(document), document);
+  }
+  fail(ErrorCode::bad_file, "there are pages of results of attribute alone");
 }
 
 Json spread_json(const std::vector<double>& values) {
