@@ -2,13 +2,17 @@
 // What is stored, then what the samples say instead.
 #include "report/attribution_reader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
 #include "measure/observation_json.hpp"
+#include "measure/spread.hpp"
 #include "measure/statistics.hpp"
 #include "report/attribution_gates.hpp"
 #include "report/fields.hpp"
+#include "report/time_text.hpp"
 
 namespace fathom::report {
 namespace {
@@ -216,7 +220,50 @@ void put_diagnosis_of_gaps(AttributionReport& r) {
   }
 }
 
+// Unwatched steps of a depth, by round, block and step.
+std::string depth_spread(int64_t depth, const measure::DepthSamples& samples) {
+  const size_t n_steps = samples.untraced.front()[0].steps_ns.size();
+  std::vector<double> ns;
+  bool balanced = true;
+  for (const measure::BlockPair<measure::UntracedBlock>& pair : samples.untraced) {
+    for (const measure::UntracedBlock& block : pair) {
+      ns.insert(ns.end(), block.steps_ns.begin(), block.steps_ns.end());
+      balanced = balanced && block.steps_ns.size() == n_steps;
+    }
+  }
+  std::string out = fmt::format("depth {}: {} unwatched steps, p50 {}", depth, ns.size(),
+                                time_text(measure::harrell_davis(ns, 0.5)));
+  for (const double p : {0.9, 0.99}) {
+    const std::optional<double> tail = measure::tail_quantile(ns, p);
+    out += tail ? fmt::format(", p{:.0f} {}", 100 * p, time_text(*tail))
+                : fmt::format(", too few for p{:.0f}", 100 * p);
+  }
+  if (!balanced) return out + "\n";
+  const size_t counts[] = {samples.untraced.size(), 2, n_steps};
+  const std::vector<double> components = measure::variance_components(ns, counts);
+  const double total = components[0] + components[1] + components[2];
+  if (total <= 0) return out + "\n";
+  constexpr const char* kMore[] = {"rounds", "blocks", "steps"};
+  return out + fmt::format(
+                   "; variance between rounds {:.0f} %, blocks {:.0f} %, steps {:.0f} %: of "
+                   "the mean's, more {} would take most\n",
+                   100 * components[0] / total, 100 * components[1] / total,
+                   100 * components[2] / total, kMore[measure::level_to_raise(components, counts)]);
+}
+
 }  // namespace
+
+std::string spread_text(const Json& document) {
+  const Fields summary = Fields(document, "").at("summary");
+  const measure::Observation observation = measure::observation_from_json(
+      summary.at("observation").json(), Fields(document, "").at("samples").json());
+  const Fields depths = summary.at("attribution").at("depths");
+  std::string out;
+  for (size_t i = 0; i < observation.depths.size(); ++i) {
+    out += depth_spread(depths.at(i).at("depth").whole(), observation.depths[i]);
+  }
+  return out;
+}
 
 AttributionReport attribution_from_document(const Json& document) {
   const Fields all(document, ""), summary = all.at("summary");

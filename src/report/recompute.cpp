@@ -203,7 +203,7 @@ Recomputed recompute_attribution(const Json& document) {
   Recomputed out;
   out.summary["attribution"] = attribution_figures(report);
   out.gates = attribution_gates(report);
-  out.text = attribution_text(report, false);
+  out.text = attribution_text(report, false) + "\n" + spread_text(document);
   out.notes.push_back(
       "as stored, since no samples of them are kept: what the ops declare, the peaks of cache and "
       "arithmetic, what counters say and the confirmation");
