@@ -3,7 +3,7 @@
 """Checks what the documents name, and the first and the unfinished lines of sources.
 
 In README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/: code spans that look like files, symbols (with `::` or
-`()`), make targets or subcommands must exist. In every source: an SPDX line on top, below it a comment that says what
+`()`), tests (`Suite.Name`), make targets or subcommands must exist. In every source: an SPDX line on top, below it a comment that says what
 the file is for (not in a CMakeLists.txt: it is for its folder), and no to-do without an issue number. --self-test
 proves that each of these is found.
 """
@@ -20,6 +20,8 @@ SOURCE_NAMES = {"CMakeLists.txt", "Makefile", "run"}
 FILE = re.compile(r"^\.?[\w.-]+(/[\w.-]+)*/?$")
 FILE_SUFFIX = re.compile(r"\.(hpp|cpp|cu|cuh|py|sh|cmake|md|json|txt)$|/$")
 SYMBOL = re.compile(r"^([A-Za-z_]\w*)(::~?[A-Za-z_]\w*)*(\(\))?$")
+TEST_NAME = re.compile(r"^([A-Z]\w+)\.([A-Z]\w+)$")
+TEST = re.compile(r"\bTEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)")
 PURPOSE = re.compile(r'(//|#) ?[\w`]|r?"""\S')
 DIRECTIVE = re.compile(r"#(include|pragma|if|ifdef|ifndef|define)\b")
 TO_DO = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b(?!\(#\d+\))")
@@ -66,7 +68,9 @@ class Tree:
         self.root = root
         files = sources(root)
         self.names = {f.name for f in files} | {f.name for f in documents(root)} | {f.name for f in root.glob("*")}
-        self.words = set(re.findall(r"\w+", "\n".join(f.read_text(encoding="utf-8") for f in files)))
+        text = "\n".join(f.read_text(encoding="utf-8") for f in files)
+        self.words = set(re.findall(r"\w+", text))
+        self.tests = set(TEST.findall(text))
         makefile = root / "Makefile"
         self.targets = set(re.findall(r"^([\w-]+):", makefile.read_text(), re.M)) if makefile.exists() else set()
         self.folders = {f.name for folder in (root, root / "src") if folder.is_dir() for f in folder.iterdir()}
@@ -81,6 +85,8 @@ class Tree:
             exists = (self.root / f"src/cli/cmd_{words[1]}.cpp").exists()
             return None if exists else f"fathom has no subcommand {words[1]}"
         word = words[0]
+        if (test := TEST_NAME.match(word)) and not FILE_SUFFIX.search(word):
+            return None if test.groups() in self.tests else f"there is no test {word}"
         if word.startswith("build/") or not FILE.match(word):
             symbol = SYMBOL.match(span) if "::" in span or "()" in span else None
             if symbol and not span.startswith("std::"):
@@ -126,6 +132,7 @@ def self_test() -> list[str]:
         ("README.md", "`fathom absent`", "no subcommand absent"),
         ("docs/a.md", "`Engine::absent`", "no source has the symbol"),
         ("docs/a.md", "`absent()`", "no source has the symbol"),
+        ("docs/a.md", "`Some.Absent`", "there is no test"),
         ("src/base/b.hpp", spdx + "// TO" + "DO: later", "names its issue"),
         ("src/base/b.hpp", "// no licence", "no SPDX line"),
         ("src/base/b.hpp", licence + "#pragma once\n", "what the file is for"),
@@ -135,12 +142,13 @@ def self_test() -> list[str]:
         ("tools/b.py", '#!/usr/bin/python3\n# SPDX-License-Identifier: Apache-2.0\n"""What for."""', ""),
         ("src/base/CMakeLists.txt", "# SPDX-License-Identifier: Apache-2.0\nfathom_unit(base)", ""),
         ("src/base/b.hpp", spdx + "// TO" + "DO(#3): later", ""),
-        ("README.md", "`src/base/a.hpp` `base/` `a.hpp` `make test` `fathom run M` `A::open` `std::x()` `a | b`", ""),
+        ("README.md", "`src/base/a.hpp` `base/` `a.hpp` `make test` `fathom run M` `A::open` `std::x()` `a | b` `A.Opens`", ""),
     ]
     failures = []
     for path, text, expected in cases:
         files = {
             "src/base/a.hpp": spdx + "struct A { void open(); };\n",
+            "src/base/a_test.cpp": spdx + "TEST_F(A,\n       Opens) {}\n",
             "src/cli/cmd_run.cpp": spdx,
             "Makefile": "# SPDX-License-Identifier: Apache-2.0\n# Targets.\ntest:\n",
             path: text,

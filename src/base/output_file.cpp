@@ -5,7 +5,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "base/error.hpp"
 #include "base/utf8.hpp"
@@ -24,6 +28,28 @@ void require_replaceable(const std::string& path) {
 
 std::string partial_name(const std::string& path) {
   return fmt::format("{}.{}.partial", path, getpid());
+}
+
+void require_writable(const std::string& path) {
+  require_replaceable(path);
+  const std::string partial = partial_name(path);
+  if (!std::ofstream(partial)) {
+    fail(ErrorCode::bad_file, "cannot write {}: {}", path, std::strerror(errno));
+  }
+  std::remove(partial.c_str());
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+  require_replaceable(path);
+  const std::string partial = partial_name(path);
+  std::ofstream file(partial, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(partial.c_str());
+    fail(ErrorCode::bad_file, "cannot write {}: {}", path, why);
+  }
 }
 
 }  // namespace fathom

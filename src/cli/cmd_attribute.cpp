@@ -3,10 +3,6 @@
 // watched steps take turns; the sum of the differences must meet the unwatched difference, or there
 // is no diagnosis and the exit status is 4.
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -15,7 +11,6 @@
 #include "cli/arguments.hpp"
 #include "cli/attribute_census.hpp"
 #include "cli/attribute_confirm.hpp"
-#include "cli/attribute_gates.hpp"
 #include "cli/attribute_program.hpp"
 #include "cli/command.hpp"
 #include "cli/confirm.hpp"
@@ -26,6 +21,7 @@
 #include "cli/terminal.hpp"
 #include "engine/bind_model.hpp"
 #include "measure/observation_json.hpp"
+#include "report/attribution_gates.hpp"
 #include "report/attribution_report.hpp"
 
 namespace fathom::cli {
@@ -363,20 +359,14 @@ measure::OpCost cost_of(const std::vector<measure::OpCost>& costs, const std::st
   return found == costs.end() ? measure::OpCost{op, 0, 0} : *found;
 }
 
-int64_t total_bytes(const std::vector<measure::OpCost>& costs) {
-  int64_t bytes = 0;
-  for (const measure::OpCost& cost : costs) bytes += cost.bytes;
-  return bytes;
-}
-
 void decompose_ops(AttributionReport& r, const AttributeFlags& flags,
                    const std::vector<std::string>& ops) {
   if (r.peaks.memory_gbps <= 0) return;
   for (const measure::OpGrowth& op : r.attribution.ops) {
     if (std::find(ops.begin(), ops.end(), op.op) == ops.end()) continue;
-    r.decompositions.push_back(
-        measure::decompose(op, cost_of(r.costs_lo, op.op), cost_of(r.costs_hi, op.op),
-                           computes_in_f32(op.op, flags), total_bytes(r.costs_hi), r.peaks));
+    r.decompositions.push_back(measure::decompose(
+        op, cost_of(r.costs_lo, op.op), cost_of(r.costs_hi, op.op), computes_in_f32(op.op, flags),
+        report::total_bytes(r.costs_hi), r.peaks));
   }
 }
 
@@ -405,6 +395,7 @@ AttributionReport report_of(const AttributeFlags& flags, const std::vector<int64
   r.seed = m.observation.seed;
   r.attribution = measure::attribute(m.observation, kv_tokens);
   r.peaks = m.peaks;
+  r.kv_token_bytes = m.facts.kv_token_bytes;
   r.costs_lo = op_costs(m.facts.costs.front());
   r.costs_hi = op_costs(m.facts.costs.back());
   return r;
@@ -436,15 +427,13 @@ measure::Evidence evidence_of(const std::string& op, const Measured& m,
 
 void judge(AttributionReport& r, const Measured& m, const measure::Machine& machine,
            const DeviceApi* device) {
-  GateInputs inputs;
+  report::LogitsHashes hashes;
   for (int i : {0, 1}) {
-    inputs.unwatched_hash[i] = m.facts.unwatched_hash[i];
-    inputs.watched_hash[i] = m.facts.watched_hash[i];
+    hashes.unwatched[i] = m.facts.unwatched_hash[i];
+    hashes.watched[i] = m.facts.watched_hash[i];
   }
-  inputs.kv_token_bytes = m.facts.kv_token_bytes;
-  inputs.step_bytes[0] = total_bytes(r.costs_lo);
-  inputs.step_bytes[1] = total_bytes(r.costs_hi);
-  r.gates = attribution_gates(r, inputs);
+  r.gates = report::attribution_gates(r);
+  r.gates.push_back(report::plan_gate(r, hashes));
   if (!r.trusted()) return;
   if (const auto gaps = measure::diagnose_gaps(r.attribution)) r.diagnoses.push_back(*gaps);
   for (const measure::Decomposition& parts : r.decompositions) {
@@ -454,30 +443,6 @@ void judge(AttributionReport& r, const Measured& m, const measure::Machine& mach
 }
 
 // --- Output
-
-// Minutes of measurement must not end at a folder that is not there.
-void require_writable(const std::string& path) {
-  if (path.empty()) return;
-  require_replaceable(path);
-  const std::string partial = partial_name(path);
-  if (!std::ofstream(partial)) {
-    fail(ErrorCode::bad_file, "cannot write {}: {}", path, std::strerror(errno));
-  }
-  std::remove(partial.c_str());
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  require_replaceable(path);
-  const std::string partial = partial_name(path);
-  std::ofstream file(partial, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(partial.c_str());
-    fail(ErrorCode::bad_file, "cannot write {}: {}", path, why);
-  }
-}
 
 report::Result document_of(const AttributionReport& r, const std::vector<Measured>& measured,
                            const measure::Machine& machine, const Context& context) {
@@ -503,25 +468,16 @@ report::Result document_of(const AttributionReport& r, const std::vector<Measure
   return document;
 }
 
-// A page would grow by megabytes; --json has them.
-Json without_launch_samples(Json document) {
-  for (Json& sample : document["samples"]) {
-    sample.erase("exclusive_ns");
-    sample.erase("gap_ns");
-  }
-  return document;
-}
-
 int show(const AttributionReport& r, const std::vector<Measured>& measured,
          const AttributeFlags& flags, const measure::Machine& machine, const Context& context) {
   const Json document = document_of(r, measured, machine, context).to_json();
   if (!flags.html.empty()) {
-    write_file(flags.html, report::attribution_html(r, without_launch_samples(document)));
+    write_text_file(flags.html, report::attribution_html(r, document));
     say(context.flags.quiet, "wrote {}", flags.html);
   }
   if (!flags.perfetto.empty()) {
-    write_file(flags.perfetto, report::perfetto_trace(report::attribution_tracks(
-                                   measured.front().observation, r.depths)));
+    write_text_file(flags.perfetto, report::perfetto_trace(report::attribution_tracks(
+                                        measured.front().observation, r.depths)));
     say(context.flags.quiet, "wrote {}: open it in ui.perfetto.dev", flags.perfetto);
   }
   if (context.flags.json) {
@@ -539,7 +495,7 @@ int show_broken(const Measured& m, const std::vector<int64_t>& depths,
   document.command = context.arguments;
   document.machine = report::machine_json(machine);
   document.summary["observation"] = measure::observation_header(m.observation, depths);
-  document.gates = {broken_window_gate(m.observation.problem)};
+  document.gates = {report::broken_window_gate(m.observation.problem)};
   if (context.flags.json) write_stdout(dump_json(document.to_json()) + "\n");
   return report_gates(document.gates);
 }
@@ -581,8 +537,8 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   const std::vector<int64_t> depths = depths_of(flags);
   const bool on_host = !is_watched_apart(common);
   require_trace_source(common);  // refuses now, not after minutes
-  require_writable(flags.html);
-  require_writable(flags.perfetto);
+  if (!flags.html.empty()) require_writable(flags.html);
+  if (!flags.perfetto.empty()) require_writable(flags.perfetto);
   const measure::Machine machine = measure::inspect_machine();
   Subjects subjects = open_subjects(flags, depths, common);
   const std::vector<Knob> knobs = std::move(subjects.knobs);

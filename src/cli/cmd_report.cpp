@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "base/utf8.hpp"
 #include "cli/arguments.hpp"
 #include "cli/command.hpp"
@@ -19,14 +20,17 @@ namespace {
 
 struct ReportFlags {
   std::vector<std::string> files;
+  std::string html;
 };
 
 // Messages of the readers below name the place in the document; this adds the file.
-report::Reviewed review_file(const std::string& path) {
+report::Reviewed review_file(const std::string& path, const std::string& html) {
   const std::string text = read_text(path, report::kLargestDocument);
   const Json document = parse_json(text, path);
   try {
-    return report::review(document);
+    report::Reviewed reviewed = report::review(document);
+    if (!html.empty()) write_text_file(html, report::page_of(document));
+    return reviewed;
   } catch (const Error& e) {
     fail(e.code(), "{}: {}", path, e.what());
   }
@@ -77,8 +81,12 @@ int cmd_report(const ReportFlags& flags, const Context& context) {
   Json files = Json::array();
   std::string text;
   bool trusted = true;
+  if (!flags.html.empty()) require_writable(flags.html);
+  if (!flags.html.empty() && flags.files.size() > 1) {
+    fail(ErrorCode::usage, "--html: a page shows one file, found {}", flags.files.size());
+  }
   for (const std::string& path : flags.files) {
-    const report::Reviewed file = review_file(path);
+    const report::Reviewed file = review_file(path, flags.html);
     trusted = trusted && file.trusted();
     files.push_back(file_json(path, file));
     text += (text.empty() ? "" : "\n") + file_text(path, file, stdout_colour());
@@ -100,9 +108,12 @@ int cmd_report(const ReportFlags& flags, const Context& context) {
 RunCommand add_report(CLI::App& app, Context& context) {
   auto flags = std::make_shared<ReportFlags>();
   app.add_option("FILE", flags->files,
-                 "Documents that --json of bench, perplexity or doctor printed; - is stdin")
+                 "Documents that --json of bench, attribute, probe, run, perplexity or doctor "
+                 "printed; - is stdin")
       ->required()
       ->type_name("");
+  app.add_option("--html", flags->html, "Write the page of a result of attribute again")
+      ->type_name("FILE");
   return [flags, &context] { return cmd_report(*flags, context); };
 }
 

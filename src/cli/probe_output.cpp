@@ -44,7 +44,8 @@ std::string apart_text(const SizeResult& r, int variant) {
     if (call.variant != variant || call.kernels.size() < 2) continue;
     out += fmt::format("  {}:", measure::probe_memory_name(call.memory));
     for (size_t i = 0; i < call.kernels.size(); ++i) {
-      out += fmt::format("{} {} {:.2f} us", i > 0 ? "," : "", report::short_kernel_name(call.kernels[i].kernel),
+      out += fmt::format("{} {} {:.2f} us", i > 0 ? "," : "",
+                         report::short_kernel_name(call.kernels[i].kernel),
                          measure::median(call.kernels[i].us));
     }
     out += "\n";
@@ -360,6 +361,7 @@ Json probe_summary(const ProbeCommand& c, const ProbeResults& results,
           {"seed", c.flags.seed},
           {"n_rounds", c.flags.n_rounds},
           {"draws", measure::kProbeDraws},
+          {"n_classed", c.formats.size() * c.classed.size()},
           {"sizes", sizes},
           {"freedom_map", map ? map_json(c, *map, results) : Json(nullptr)}};
 }
@@ -393,7 +395,8 @@ Json probe_samples(const std::vector<SizeResult>& results) {
 }
 
 // The worst share of the memory's peak among cold times; a small set's bytes may hide in a launch.
-std::vector<report::Gate> probe_gates(const ProbeCommand& c, const std::vector<SizeResult>& results) {
+std::vector<report::Gate> probe_gates(const ProbeCommand& c,
+                                      const std::vector<SizeResult>& results) {
   std::vector<report::Gate> gates;
   report::Gate ceiling{.id = "ceiling",
                        .pass = true,

@@ -191,6 +191,27 @@ TEST(Attribution, WatchingThatChangesThePathIsOverhead) {
   EXPECT_GT(a.overhead[0], kOverheadShare);
 }
 
+// Catalogue 7: idle time that only a watched step has is no launch problem; it does not close.
+TEST(Attribution, GapsThatOnlyWatchingMakesAreNoFinding) {
+  SyntheticProgram program = model();
+  program.sleep = [](size_t depth, bool watched) { return depth == 1 && watched ? 30'000 : 0; };
+  const Attribution a = attributed(program);
+  EXPECT_NEAR(a.gaps.value, 30'000, 1) << "the records show it";
+  EXPECT_FALSE(a.closure.closes) << "and no unwatched step has it";
+  EXPECT_NEAR(a.closure.residual.value, -30'000, 1);
+}
+
+// Catalogue 8: however much watching costs, headline times are those of unwatched steps.
+TEST(Attribution, TimesOfAStepAreThoseOfUnwatchedOnes) {
+  SyntheticProgram program = model();
+  const double exact = attributed(program).untraced_ns[1];
+  program.watching_ns = 20'000;
+  const Attribution watched = attributed(program);
+  EXPECT_NEAR(watched.untraced_ns[1], exact, 1);
+  EXPECT_NEAR(watched.closure.growth.value, kLayers * 40'000, 1);
+  EXPECT_GT(watched.overhead[1], kOverheadShare);
+}
+
 TEST(Attribution, AThrottledClockShows) {
   SyntheticProgram program = model();
   EXPECT_LT(attributed(program).clock_drift, kClockDriftShare);
@@ -249,6 +270,22 @@ TEST(Observation, StopsWhenPreciseAndSaysSo) {
   const Observation o = observe(program, options);
   EXPECT_EQ(o.stopped, "precision");
   EXPECT_EQ(o.n_rounds(), 10u);
+}
+
+// Catalogue 6: what only the first runs pay (modules that load, pages that are touched) is in no
+// sample.
+TEST(Observation, TheFirstStepsAreInNoSample) {
+  SyntheticProgram program = model();
+  int n_steps[2] = {0, 0};
+  program.sleep = [&](size_t depth, bool) { return n_steps[depth]++ == 0 ? 50'000'000 : 0; };
+  const Observation o = observed(program, 10);
+  for (const DepthSamples& depth : o.depths) {
+    for (const BlockPair<UntracedBlock>& pair : depth.untraced) {
+      for (const UntracedBlock& block : pair) {
+        EXPECT_LT(*std::ranges::max_element(block.steps_ns), 2'000'000);
+      }
+    }
+  }
 }
 
 TEST(Observation, ALostRecordEndsIt) {

@@ -3,11 +3,22 @@
 #include "measure/observation_json.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.hpp"
 
 namespace fathom::measure {
 namespace {
+
+// So small that no sum of a window's times overflows.
+constexpr int64_t kMostNs = 10'000'000'000'000;
+constexpr int64_t kMostRounds = 2000, kMostLaunches = 65'536, kMostLayers = 1024;
+
+int64_t whole(const Json& json, int64_t least, int64_t most) {
+  if (json.is_number_integer() && json >= least && json <= most) return json;
+  fail(ErrorCode::bad_file, "expected a whole number from {} to {}, found {}", least, most,
+       dump_json(json).substr(0, 40));
+}
 
 Json launch_json(const Launch& launch) {
   return {{"layer", launch.key.layer},
@@ -20,13 +31,23 @@ Json launch_json(const Launch& launch) {
           {"registers", launch.registers}};
 }
 
+int small_whole(const Json& json, int least = 0) {
+  return static_cast<int>(whole(json, least, INT32_MAX));
+}
+
+std::array<int, 3> three(const Json& json) {
+  return {small_whole(json.at(0)), small_whole(json.at(1)), small_whole(json.at(2))};
+}
+
 Launch launch_from_json(const Json& json) {
-  return {.key = {json.at("layer"), json.at("op"), json.at("ordinal")},
+  const int layer = small_whole(json.at("layer"), -1);
+  if (layer >= kMostLayers) fail(ErrorCode::bad_file, "a launch of layer {}", layer);
+  return {.key = {layer, json.at("op"), small_whole(json.at("ordinal"))},
           .kernel = json.at("kernel"),
-          .grid = json.at("grid"),
-          .block = json.at("block"),
-          .shared_bytes = json.at("shared_bytes"),
-          .registers = json.at("registers")};
+          .grid = three(json.at("grid")),
+          .block = three(json.at("block")),
+          .shared_bytes = small_whole(json.at("shared_bytes")),
+          .registers = small_whole(json.at("registers"))};
 }
 
 Json block_json(const UntracedBlock& block) {
@@ -40,19 +61,38 @@ Json block_json(const TracedBlock& block) {
           {"busy_ns", block.busy_ns}};
 }
 
+std::vector<int64_t> times(const Json& json, int64_t least) {
+  std::vector<int64_t> out;
+  for (const Json& value : json) out.push_back(whole(value, least, kMostNs));
+  return out;
+}
+
+// Finite, as JSON has no other numbers.
+double clock_of(const Json& json) {
+  const double clock = json.at("clock");
+  if (clock < 0) fail(ErrorCode::bad_file, "expected a clock of at least 0, found {}", clock);
+  return clock;
+}
+
 void read_block(const Json& json, UntracedBlock& block) {
-  block = {.steps_ns = json.at("values"), .clock = json.at("clock")};
+  block = {.steps_ns = times(json.at("values"), 1), .clock = clock_of(json)};
 }
 
 void read_block(const Json& json, TracedBlock& block) {
-  block = {.steps_ns = json.at("values"),
-           .clock = json.at("clock"),
-           .steps = json.at("steps"),
-           .exclusive_ns = json.at("exclusive_ns"),
-           .gap_ns = json.at("gap_ns"),
-           .span_ns = json.at("span_ns"),
-           .busy_ns = json.at("busy_ns")};
-  if (block.steps < 1) fail(ErrorCode::bad_file, "a watched block has no steps");
+  block = {.steps_ns = times(json.at("values"), 1),
+           .clock = clock_of(json),
+           .steps = whole(json.at("steps"), 1, kMostNs),
+           .exclusive_ns = times(json.at("exclusive_ns"), 0),
+           .gap_ns = times(json.at("gap_ns"), 0),
+           .span_ns = whole(json.at("span_ns"), 0, kMostNs),
+           .busy_ns = whole(json.at("busy_ns"), 0, kMostNs)};
+  const int64_t sum =
+      std::accumulate(block.exclusive_ns.begin(), block.exclusive_ns.end(), int64_t{0}) +
+      std::accumulate(block.gap_ns.begin(), block.gap_ns.end(), int64_t{0});
+  if (sum != block.span_ns) {
+    fail(ErrorCode::bad_file, "a window's launches and the time between them add up to {} ns of {}",
+         sum, block.span_ns);
+  }
 }
 
 template <class Block>
@@ -74,15 +114,16 @@ void add_samples(Json& out, const std::vector<BlockPair<Block>>& pairs, const ch
 // Samples come by round and half.
 template <class Block>
 void read_sample(const Json& json, std::vector<BlockPair<Block>>& pairs) {
-  const size_t round = json.at("round"), half = json.at("half");
-  if (round > pairs.size() || half > 1) fail(ErrorCode::bad_file, "a sample is out of order");
+  const auto round = static_cast<size_t>(whole(json.at("round"), 0, kMostRounds - 1));
+  const auto half = static_cast<size_t>(whole(json.at("half"), 0, 1));
+  if (round > pairs.size()) fail(ErrorCode::bad_file, "a sample is out of order");
   if (round == pairs.size()) pairs.emplace_back();
   Block& block = pairs[round][half];
   read_block(json, block);
   if (block.steps_ns.empty()) fail(ErrorCode::bad_file, "a sample's block has no steps");
 }
 
-// Blocks must fit the plan and have a round each.
+// Blocks must fit the plan.
 void check(const Observation& observation) {
   for (const DepthSamples& depth : observation.depths) {
     for (const BlockPair<TracedBlock>& pair : depth.traced) {
@@ -95,6 +136,16 @@ void check(const Observation& observation) {
       }
     }
   }
+}
+
+template <class Block>
+void require_whole_rounds(const std::vector<BlockPair<Block>>& pairs, size_t n, const char* arm) {
+  const bool whole = std::all_of(pairs.begin(), pairs.end(), [](const BlockPair<Block>& pair) {
+    return !pair[0].steps_ns.empty() && !pair[1].steps_ns.empty();
+  });
+  if (pairs.size() == n && n > 0 && whole) return;
+  fail(ErrorCode::bad_file, "samples: {} rounds of '{}', expected {} of two blocks each",
+       pairs.size(), arm, n);
 }
 
 }  // namespace
@@ -123,26 +174,53 @@ Json observation_header(const Observation& observation, const std::vector<int64_
           {"plans", std::move(plans)}};
 }
 
-Observation observation_from_json(const Json& header, const Json& samples) {
+void require_attributable(const Observation& o) {
+  if (o.depths.size() < 2) {
+    fail(ErrorCode::bad_file, "an observation of {} depths, expected two at least",
+         o.depths.size());
+  }
+  const size_t n = o.lo().untraced.size();
+  for (const DepthSamples& depth : o.depths) require_whole_rounds(depth.untraced, n, "untraced");
+  const size_t n_traced = o.lo().traced.size();
+  for (const DepthSamples* depth : {&o.lo(), &o.hi()}) {
+    require_whole_rounds(depth->traced, n_traced, "traced");
+    if (depth->plan.empty()) fail(ErrorCode::bad_file, "a plan without launches");
+  }
+}
+
+Observation observation_from_json(const Json& header, const Json& samples, int configuration) {
   try {
     Observation observation;
     observation.seed = header.at("seed");
     observation.stopped = header.at("stopped");
     observation.problem = header.at("problem");
     observation.order = header.at("order");
-    const std::vector<int64_t> depths = header.at("depths");
+    std::vector<int64_t> depths;
+    for (const Json& depth : header.at("depths")) {
+      depths.push_back(whole(depth, 0, INT32_MAX));
+      if (depths.size() > 1 && depths.end()[-2] >= depths.back()) {
+        fail(ErrorCode::bad_file, "an observation's depths do not rise");
+      }
+    }
     for (size_t i = 0; i < depths.size(); ++i) {
       DepthSamples& depth = observation.depths.emplace_back();
       for (const Json& launch : header.at("plans").at(i)) {
         depth.plan.push_back(launch_from_json(launch));
       }
+      if (depth.plan.size() > kMostLaunches) fail(ErrorCode::bad_file, "too many launches");
     }
     for (const Json& sample : samples) {
+      const std::string arm = sample.at("arm");
+      if (arm != "untraced" && arm != "traced") continue;
+      if (sample.value("configuration", 0) != configuration) continue;
       const auto at = std::find(depths.begin(), depths.end(), sample.at("depth").get<int64_t>());
       if (at == depths.end()) fail(ErrorCode::bad_file, "a sample's depth is none of the header's");
       DepthSamples& depth = observation.depths[static_cast<size_t>(at - depths.begin())];
-      if (sample.at("arm") == "untraced") read_sample(sample, depth.untraced);
-      if (sample.at("arm") == "traced") read_sample(sample, depth.traced);
+      if (arm == "untraced") {
+        read_sample(sample, depth.untraced);
+      } else {
+        read_sample(sample, depth.traced);
+      }
     }
     check(observation);
     return observation;

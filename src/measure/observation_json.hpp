@@ -15,8 +15,12 @@ namespace fathom::measure {
 Json observation_samples(const Observation& observation, const std::vector<int64_t>& depths,
                          int configuration = 0);
 Json observation_header(const Observation& observation, const std::vector<int64_t>& depths);
-// Samples of other arms are passed over. Throws Error{bad_file} for a document that is none.
-Observation observation_from_json(const Json& header, const Json& samples);
+// Samples of other arms and configurations are passed over. Throws Error{bad_file} for a document
+// that is none, or with figures that no run of ours can have.
+Observation observation_from_json(const Json& header, const Json& samples, int configuration = 0);
+// Throws Error{bad_file} unless attribute() can be asked: each depth has the same rounds, whole
+// ones.
+void require_attributable(const Observation& observation);
 
 Json trace_step_json(const TraceStep& step);
 TraceStep trace_step_from_json(const Json& json);

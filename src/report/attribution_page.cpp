@@ -311,6 +311,15 @@ std::string method(const AttributionReport& r, const Json& document) {
       r.rounds, escaped(r.stopped), r.seed, escaped(command));
 }
 
+// A page would grow by megabytes; --json has them.
+Json without_launch_samples(Json document) {
+  for (Json& sample : document["samples"]) {
+    sample.erase("exclusive_ns");
+    sample.erase("gap_ns");
+  }
+  return document;
+}
+
 // JSON that cannot end its script element.
 std::string script_json(const Json& document) {
   std::string out;
@@ -364,7 +373,7 @@ std::string attribution_html(const AttributionReport& r, const Json& document) {
       "<body><main>\n{}</main>\n<script type=\"application/json\" id=\"data\">{}</script>\n"
       "</body></html>\n",
       escaped(r.model), r.depths.front(), r.depths.back(), svg_style(), kPageStyle, body,
-      script_json(document));
+      script_json(without_launch_samples(document)));
 }
 
 }  // namespace fathom::report

@@ -234,6 +234,10 @@ Json decomposition_json(const measure::Decomposition& d) {
           {"parts", {parts_json(d.lo), parts_json(d.hi)}}};
 }
 
+Json cost_json(const measure::OpCost& cost) {
+  return {{"op", cost.op}, {"bytes", cost.bytes}, {"flops", cost.flops}};
+}
+
 Json confirmation_json(const Confirmation& c) {
   Json effects = Json::array();
   for (const Confirmation::Effect& e : c.effects) {
@@ -271,6 +275,12 @@ Json array_of(const std::vector<T>& values, const ToJson& to_json) {
 
 bool AttributionReport::trusted() const {
   return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.pass; });
+}
+
+int64_t total_bytes(const std::vector<measure::OpCost>& costs) {
+  int64_t bytes = 0;
+  for (const measure::OpCost& cost : costs) bytes += cost.bytes;
+  return bytes;
 }
 
 bool grows(const measure::OpGrowth& op, const measure::Attribution& attribution) {
@@ -344,6 +354,8 @@ Json attribution_json(const AttributionReport& r) {
              {"cache_gbps", optional(r.peaks.cache_gbps)},
              {"cache_bytes", r.peaks.cache_bytes},
              {"gflops", optional(r.peaks.gflops)}}},
+           {"kv_token_bytes", r.kv_token_bytes},
+           {"costs", {array_of(r.costs_lo, cost_json), array_of(r.costs_hi, cost_json)}},
            {"decompositions", array_of(r.decompositions, decomposition_json)}};
   out["diagnoses"] = array_of(r.diagnoses, [](const measure::Diagnosis& d) {
     return Json{{"op", d.op},

@@ -50,6 +50,7 @@ struct AttributionReport {
   std::vector<int64_t> depths;
   std::vector<std::string> kv_fill;  // of each depth
   std::vector<int64_t> kv_bytes;     // of all caches, that a step at each depth declares to read
+  int64_t kv_token_bytes = 0;        // of one token in the cache
   size_t rounds = 0;
   std::vector<int64_t> block_steps;  // of each depth
   std::string stopped;
@@ -67,11 +68,13 @@ struct AttributionReport {
 
 std::string attribution_text(const AttributionReport& report, bool colour);
 Json attribution_json(const AttributionReport& report);
-// One file that needs no other; `document` is put into it as data.
+// One file that needs no other; `document` is put into it as data, but for the times of launches.
 std::string attribution_html(const AttributionReport& report, const Json& document);
 // A track for each anchor.
 std::vector<TraceTrack> attribution_tracks(const measure::Observation& observation,
                                            const std::vector<int64_t>& depths);
+
+int64_t total_bytes(const std::vector<measure::OpCost>& costs);
 
 // The ops in whose growth the interval excludes 0 and which carry at least 1 % of the step's.
 bool grows(const measure::OpGrowth& op, const measure::Attribution& attribution);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of recomputers, those of bench, perplexity and doctor, and the comparison with what a
-// document stores.
+// The table of recomputers, and the comparison with what a document stores.
 #include "report/recompute.hpp"
 
 #include <fmt/format.h>
@@ -10,9 +9,12 @@
 
 #include "base/error.hpp"
 #include "measure/statistics.hpp"
+#include "report/attribution_gates.hpp"
+#include "report/attribution_reader.hpp"
 #include "report/bench_comparison.hpp"
 #include "report/bench_summary.hpp"
 #include "report/fields.hpp"
+#include "report/probe_report.hpp"
 #include "report/profile_figures.hpp"
 
 namespace fathom::report {
@@ -166,10 +168,61 @@ Recomputed recompute_doctor(const Json& document) {
   return out;
 }
 
+bool is_probe(const Json& document) {
+  return made_by(document, "probe") && has_summary(document, "sizes");
+}
+
+// `summary` with the figures in their places; arrays of other lengths are replaced.
+void put_figures(Json& summary, const Json& figures) {
+  if (summary.is_object() && figures.is_object()) {
+    for (const auto& [key, value] : figures.items()) put_figures(summary[key], value);
+  } else if (summary.is_array() && figures.is_array() && summary.size() == figures.size()) {
+    for (size_t i = 0; i < figures.size(); ++i) put_figures(summary[i], figures[i]);
+  } else {
+    summary = figures;
+  }
+}
+
+Recomputed recompute_probe(const Json& document) {
+  Recomputed out;
+  out.summary = probe_figures(document);
+  Json summary = document["summary"];
+  put_figures(summary, out.summary);
+  out.gates = probe_gates(document, summary);
+  out.text = probe_text(summary, false);
+  out.notes.push_back("of bits no samples are kept: their classes are as stored");
+  return out;
+}
+
+bool is_attribution(const Json& document) {
+  return made_by(document, "attribute") && has_summary(document, "attribution");
+}
+
+Recomputed recompute_attribution(const Json& document) {
+  const AttributionReport report = attribution_from_document(document);
+  Recomputed out;
+  out.summary["attribution"] = attribution_figures(report);
+  out.gates = attribution_gates(report);
+  out.text = attribution_text(report, false) + "\n" + spread_text(document);
+  out.notes.push_back(
+      "as stored, since no samples of them are kept: what the ops declare, the peaks of cache and "
+      "arithmetic, what counters say and the confirmation");
+  if (report.costs_hi.empty()) {
+    out.notes.push_back(
+        "made by an earlier version, which kept no costs: gates anchor and ceiling "
+        "as stored");
+  }
+  return out;
+}
+
 constexpr Recomputer kRecomputers[] = {
-    {"bench", is_bench, recompute_bench},       {"bench --against", is_against, recompute_against},
-    {"profile", is_profile, recompute_profile}, {"perplexity", is_perplexity, recompute_perplexity},
+    {"bench", is_bench, recompute_bench},
+    {"bench --against", is_against, recompute_against},
+    {"profile", is_profile, recompute_profile},
+    {"perplexity", is_perplexity, recompute_perplexity},
     {"doctor", is_doctor, recompute_doctor},
+    {"probe", is_probe, recompute_probe},
+    {"attribute", is_attribution, recompute_attribution},
 };
 
 std::string shown(const Json& value) {
@@ -264,6 +317,13 @@ std::span<const Recomputer> recomputers() { return kRecomputers; }
 bool Reviewed::trusted() const {
   return differences.empty() &&
          std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.pass; });
+}
+
+std::string page_of(const Json& document) {
+  if (is_attribution(document)) {
+    return attribution_html(attribution_from_document(document), document);
+  }
+  fail(ErrorCode::bad_file, "there are pages of results of attribute alone");
 }
 
 Json spread_json(const std::vector<double>& values) {

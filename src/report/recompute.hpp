@@ -44,6 +44,9 @@ inline constexpr size_t kLargestDocument = size_t{256} << 20;  // bytes
 // Throws Error{bad_file} with one line that says what is wrong with it.
 Reviewed review(const Json& document);
 
+// The command's page, drawn again. Throws Error{bad_file}; of commands without one too.
+std::string page_of(const Json& document);
+
 // The same numbers, to the last digits that printing and adding up in another order may cost.
 bool same_json(const Json& stored, const Json& recomputed);
 

@@ -11,6 +11,11 @@ namespace {
 
 using testing::HasSubstr;
 
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 TEST_F(Cli, AttributePrintsADocumentAndWritesItsFiles) {
   const std::filesystem::path page = folder_ / "growth.html", trace = folder_ / "growth.pftrace";
   const Finished run = fathom({"attribute", model(), "--depths", "8,40", "--seconds", "0.5",
@@ -23,6 +28,16 @@ TEST_F(Cli, AttributePrintsADocumentAndWritesItsFiles) {
   EXPECT_GT(std::filesystem::file_size(page), 20'000u);
   EXPECT_GT(std::filesystem::file_size(trace), 500u);
   EXPECT_THAT(run.err, HasSubstr("ui.perfetto.dev"));
+
+  // Its figures and its page, again from its samples.
+  const std::filesystem::path result = folder_ / "result.json", again = folder_ / "again.html";
+  std::ofstream(result) << run.out;
+  const Finished report = fathom({"report", result, "--html", again});
+  EXPECT_EQ(report.status, run.status) << report.out;
+  EXPECT_THAT(report.out, testing::AllOf(HasSubstr("step, unwatched"),
+                                         HasSubstr("What the file stores is what its samples")));
+  EXPECT_EQ(text_of(again), text_of(page));
+  expect_one_line_error(fathom({"report", result, result, "--html", again}), 2, "one file");
 }
 
 TEST_F(Cli, AttributeConfirmsWithAnotherCacheType) {

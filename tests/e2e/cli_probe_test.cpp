@@ -37,8 +37,13 @@ TEST_F(Cli, ProbeSetsVariantsBesideEachOther) {
               AllOf(HasSubstr("attn of tiny-kquant, Q4_K weights, f16 cache, batch 2, 40 tokens"),
                     HasSubstr("isa=scalar,threads=1  B0"), HasSubstr("cold us"),
                     HasSubstr("hot us"), HasSubstr("caches between two visits")));
-  const Json json = document(
-      fathom(probe({"--variant", "production", "--variant", "isa=scalar", "-d", "40", "--json"})));
+  const Finished printed =
+      fathom(probe({"--variant", "production", "--variant", "isa=scalar", "-d", "40", "--json"}));
+  const Json json = document(printed);
+  const Finished report = fathom({"report", "-"}, input(printed.out));
+  EXPECT_EQ(report.status, printed.status) << report.out;
+  EXPECT_THAT(report.out, AllOf(HasSubstr("isa=scalar"), HasSubstr("caches between two visits"),
+                                HasSubstr("What the file stores is what its samples")));
   const Json& size = json["summary"]["sizes"][0];
   EXPECT_EQ(size["depth"], 40);
   EXPECT_TRUE(size["rotation"]["cold"].get<bool>());

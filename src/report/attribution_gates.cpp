@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // One function for each gate.
-#include "cli/attribute_gates.hpp"
+#include "report/attribution_gates.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "cli/ceiling.hpp"
+#include "report/ceiling.hpp"
 #include "report/time_text.hpp"
 
-namespace fathom::cli {
+namespace fathom::report {
 namespace {
 
 using measure::Attribution;
-using report::AttributionReport;
-using report::Gate;
-using report::signed_time_text;
-using report::time_text;
 
 Gate additivity_gate(const Attribution& a) {
   const measure::Closure& c = a.closure;
@@ -77,8 +73,8 @@ Gate clock_gate(const Attribution& a) {
   return gate;
 }
 
-Gate anchor_gate(const AttributionReport& r, const GateInputs& in, size_t i) {
-  const int64_t expected = in.kv_token_bytes * (r.depths[i] + 1) * r.n_parallel;
+Gate anchor_gate(const AttributionReport& r, size_t i) {
+  const int64_t expected = r.kv_token_bytes * (r.depths[i] + 1) * r.n_parallel;
   return {.id = "anchor",
           .pass = r.kv_bytes[i] == expected,
           .value = static_cast<double>(r.kv_bytes[i]),
@@ -91,9 +87,19 @@ Gate anchor_gate(const AttributionReport& r, const GateInputs& in, size_t i) {
                              expected)};
 }
 
-Gate plan_gate(const AttributionReport& r, const GateInputs& in) {
+Gate step_ceiling_gate(const AttributionReport& r, size_t anchor) {
+  const size_t depth = anchor == 0 ? 0 : r.depths.size() - 1;
+  const int64_t bytes = total_bytes(anchor == 0 ? r.costs_lo : r.costs_hi);
+  const double gbps = static_cast<double>(bytes) / r.attribution.untraced_ns[depth];
+  return ceiling_gate(fmt::format("a step at depth {}", r.depths[depth]), bytes,
+                      gbps / r.peaks.memory_gbps, r.peaks.cache_bytes);
+}
+
+}  // namespace
+
+Gate plan_gate(const AttributionReport& r, const LogitsHashes& hashes) {
   bool same = true;
-  for (int i : {0, 1}) same = same && in.unwatched_hash[i] == in.watched_hash[i];
+  for (int i : {0, 1}) same = same && hashes.unwatched[i] == hashes.watched[i];
   return {.id = "plan",
           .pass = same,
           .value = {},
@@ -104,25 +110,13 @@ Gate plan_gate(const AttributionReport& r, const GateInputs& in) {
                       : "watched steps end with other logits than unwatched ones"};
 }
 
-Gate step_ceiling_gate(const AttributionReport& r, const GateInputs& in, size_t anchor) {
-  const size_t depth = anchor == 0 ? 0 : r.depths.size() - 1;
-  const double gbps = static_cast<double>(in.step_bytes[anchor]) / r.attribution.untraced_ns[depth];
-  return ceiling_gate(fmt::format("a step at depth {}", r.depths[depth]), in.step_bytes[anchor],
-                      gbps / r.peaks.memory_gbps, r.peaks.cache_bytes);
-}
-
-}  // namespace
-
-std::vector<Gate> attribution_gates(const AttributionReport& r, const GateInputs& in) {
-  std::vector<Gate> gates{additivity_gate(r.attribution),
-                          aa_gate(r.attribution),
-                          overhead_gate(r, 0),
-                          overhead_gate(r, 1),
-                          clock_gate(r.attribution),
-                          plan_gate(r, in)};
-  for (size_t i = 0; i < r.depths.size(); ++i) gates.push_back(anchor_gate(r, in, i));
+std::vector<Gate> attribution_gates(const AttributionReport& r) {
+  std::vector<Gate> gates{additivity_gate(r.attribution), aa_gate(r.attribution),
+                          overhead_gate(r, 0), overhead_gate(r, 1), clock_gate(r.attribution)};
+  if (r.costs_lo.empty()) return gates;
+  for (size_t i = 0; i < r.depths.size(); ++i) gates.push_back(anchor_gate(r, i));
   if (r.peaks.memory_gbps > 0) {
-    for (size_t anchor : {size_t{0}, size_t{1}}) gates.push_back(step_ceiling_gate(r, in, anchor));
+    for (size_t anchor : {size_t{0}, size_t{1}}) gates.push_back(step_ceiling_gate(r, anchor));
   }
   return gates;
 }
@@ -131,4 +125,4 @@ Gate broken_window_gate(const std::string& problem) {
   return {.id = "plan", .pass = false, .value = {}, .limit = {}, .why = problem};
 }
 
-}  // namespace fathom::cli
+}  // namespace fathom::report

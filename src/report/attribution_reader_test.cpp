@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// A document of `attribute` made from a program of known truth: its figures follow from its blocks,
+// and no others do.
+#include "report/attribution_reader.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "measure/observation_json.hpp"
+#include "measure/op_trace.hpp"
+#include "report/attribution_gates.hpp"
+#include "report/recompute.hpp"
+#include "tests/support/synthetic_program.hpp"
+
+namespace fathom::report {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const std::vector<int64_t> kDepths{64, 500, 1641};
+
+// Two layers in which attn grows by 40 us each and the rest not at all.
+test::SyntheticProgram program() {
+  test::SyntheticProgram out;
+  out.noise = 0.02;
+  out.watching_ns = 400;
+  for (int layer = 0; layer < 2; ++layer) {
+    out.ops.push_back({"qkv", layer, {50'000, 50'000, 50'000}, 300});
+    out.ops.push_back({"attn", layer, {20'000, 30'000, 60'000}, 300});
+  }
+  return out;
+}
+
+measure::Observation observed(test::SyntheticProgram program) {
+  measure::OpTrace trace(20'000, program.clock());
+  measure::ObserveOptions options;
+  options.n_depths = kDepths.size();
+  options.source = &trace;
+  options.block_ns = 1e6;
+  options.min_rounds = options.max_rounds = 12;
+  options.clock = program.clock();
+  return measure::observe(program, options);
+}
+
+AttributionReport report_of(const measure::Observation& o) {
+  AttributionReport r;
+  r.model = "made up";
+  r.backend = "cpu";
+  r.device = "some CPU";
+  r.kv_type = "f16";
+  r.depths = kDepths;
+  r.kv_token_bytes = 2000;
+  for (size_t i = 0; i < kDepths.size(); ++i) {
+    r.kv_fill.push_back("real");
+    r.kv_bytes.push_back(r.kv_token_bytes * (kDepths[i] + 1));
+    r.block_steps.push_back(static_cast<int64_t>(o.depths[i].untraced.front()[0].steps_ns.size()));
+  }
+  r.rounds = o.n_rounds();
+  r.stopped = o.stopped;
+  r.seed = o.seed;
+  r.attribution = measure::attribute(o, {65, 501, 1642});
+  r.peaks = {.memory_gbps = 25, .cache_gbps = 60.0, .gflops = 200.0, .cache_bytes = 100'000};
+  r.costs_lo = {{"qkv", 500'000, 1'000'000}, {"attn", 2000 * 65, 400'000}};
+  r.costs_hi = {{"qkv", 500'000, 1'000'000}, {"attn", 2000 * 1642, 9'000'000}};
+  const measure::OpGrowth& attn = r.attribution.ops.front();
+  r.decompositions = {{.op = "attn",
+                       .bytes_lo = r.costs_lo[1].bytes,
+                       .bytes_hi = r.costs_hi[1].bytes,
+                       .flops_lo = r.costs_lo[1].flops,
+                       .flops_hi = r.costs_hi[1].flops,
+                       .lo = {attn.lo_ns, 2000 * 65 / 25.0, 400'000 / 200.0},
+                       .hi = {attn.hi_ns, 2000 * 1642 / 25.0, 9'000'000 / 200.0},
+                       .residence = measure::Residence::memory}};
+  r.gates = attribution_gates(r);
+  r.gates.push_back(plan_gate(r, {}));
+  if (r.trusted()) {
+    r.diagnoses = {{"attn", measure::Bottleneck::undetermined, {"rates are low"}, {"counters"}}};
+  }
+  return r;
+}
+
+Json document_of(const test::SyntheticProgram& from) {
+  const measure::Observation o = observed(from);
+  const AttributionReport r = report_of(o);
+  Result document;
+  document.command = {"fathom", "attribute", "x.gguf", "--json"};
+  document.machine = machine_json(measure::inspect_machine());
+  document.samples = measure::observation_samples(o, kDepths);
+  for (const double gbps : {26.0, 25.0, 24.0}) {
+    document.samples.push_back(
+        {{"arm", "ceiling"}, {"configuration", 0}, {"round", 0}, {"gbps", gbps}});
+  }
+  // What --confirm adds; none of it is the first configuration's.
+  document.samples.push_back(
+      {{"arm", "ceiling"}, {"configuration", 1}, {"round", 0}, {"gbps", 99}});
+  for (Json& sample : measure::observation_samples(o, kDepths, 1)) {
+    for (Json& value : sample["values"]) value = value.get<int64_t>() * 2;
+    document.samples.push_back(std::move(sample));
+  }
+  document.summary["observation"] = measure::observation_header(o, kDepths);
+  document.summary["attribution"] = attribution_json(r);
+  document.gates = r.gates;
+  return parse_json(dump_json(document.to_json()), "made");
+}
+
+const Json& good() {
+  static const Json document = document_of(program());
+  return document;
+}
+
+TEST(AttributionReader, AGoodDocumentAgreesAndPrintsTheTable) {
+  const Reviewed reviewed = review(good());
+  EXPECT_THAT(reviewed.differences, IsEmpty());
+  EXPECT_EQ(reviewed.n_missing, 0u);
+  EXPECT_EQ(reviewed.n_stored, 1u) << "gate plan: hashes are no samples";
+  EXPECT_TRUE(reviewed.trusted()) << testing::PrintToString(failed_gates(reviewed.gates));
+  EXPECT_THAT(reviewed.recomputed.text,
+              testing::StartsWith(attribution_text(report_of(observed(program())), false)));
+  const std::string page = page_of(good());
+  EXPECT_THAT(page, HasSubstr("waterfall"));
+  EXPECT_EQ(page, attribution_html(report_of(observed(program())), good()));
+}
+
+TEST(AttributionReader, SaysHowTheStepsSpread) {
+  // 12 rounds of two blocks; what differs is one step from the next.
+  EXPECT_THAT(spread_text(good()),
+              testing::AllOf(HasSubstr("depth 64: 168 unwatched steps, p50 141 µs, p90 142 µs, "),
+                             HasSubstr("too few for p99; variance between rounds 0 %, blocks "),
+                             HasSubstr("depth 1641: ")));
+  Json slow = good();
+  for (Json& sample : slow["samples"]) {
+    if (sample["arm"] != "untraced" || sample["round"] != 3) continue;
+    for (Json& value : sample["values"]) value = value.get<int64_t>() * 2;
+  }
+  EXPECT_THAT(spread_text(slow), HasSubstr("more rounds would take most"));
+}
+
+// Every number of the summary, changed by a thousandth.
+TEST(AttributionReader, AChangedFigureIsFound) {
+  const Json flat = review(good()).recomputed.summary["attribution"].flatten();
+  size_t n_changed = 0;
+  for (const auto& [path, value] : flat.items()) {
+    if (!value.is_number()) continue;
+    // What is declared cannot be told from a change of it.
+    if (path.ends_with("/depth") || path.ends_with("/kv_bytes")) continue;
+    if (path.find("/flops/") != std::string::npos || path.ends_with("/compute_ns")) continue;
+    Json bad = good();
+    Json& figure = bad["summary"]["attribution"][Json::json_pointer(path)];
+    figure = value.is_number_integer() ? Json(value.get<int64_t>() + 1)
+                                       : Json(value.get<double>() * 1.001 + 0.001);
+    ++n_changed;
+    ASSERT_THAT(review(bad).differences, Contains(HasSubstr("summary.attribution."))) << path;
+  }
+  EXPECT_EQ(n_changed, 134u);
+}
+
+TEST(AttributionReader, ADiagnosisInSpiteOfAGateIsFound) {
+  test::SyntheticProgram changed = program();
+  changed.sleep = [](size_t depth, bool watched) { return depth == 2 && !watched ? 9'000 : 0; };
+  Json open = document_of(changed);
+  EXPECT_THAT(review(open).differences, IsEmpty());
+  EXPECT_THAT(failed_gates(review(open).gates), Contains(HasSubstr("additivity")));
+  EXPECT_THAT(review(open).recomputed.text, HasSubstr("No diagnosis: a gate failed"));
+  open["summary"]["attribution"]["diagnoses"] = good()["summary"]["attribution"]["diagnoses"];
+  EXPECT_THAT(review(open).differences, Contains(HasSubstr("attribution.diagnoses")));
+  for (Json& gate : open["gates"]) gate["pass"] = true;
+  EXPECT_THAT(review(open).differences, Contains(HasSubstr("additivity failed")));
+}
+
+TEST(AttributionReader, ASleepOfTheHostIsDiagnosedFromSamplesAlone) {
+  test::SyntheticProgram sleeps = program();
+  sleeps.sleep = [](size_t depth, bool) { return depth == 2 ? 200'000 : 0; };
+  const Json document = document_of(sleeps);  // made without this diagnosis
+  EXPECT_THAT(review(document).differences, Contains(HasSubstr("attribution.diagnoses")));
+  EXPECT_THAT(review(document).recomputed.text, HasSubstr("gaps: launch"));
+}
+
+TEST(AttributionReader, AChangedSampleIsFound) {
+  Json slow = good();
+  for (Json& sample : slow["samples"]) {
+    if (sample["arm"] != "untraced" || sample["depth"] != 1641 || sample["configuration"] != 0)
+      continue;
+    for (Json& value : sample["values"]) value = value.get<int64_t>() + 1000;
+  }
+  EXPECT_THAT(review(slow).differences,
+              testing::AllOf(Contains(HasSubstr("attribution.depths[2].ns")),
+                             Contains(HasSubstr("attribution.closure.growth.ns")),
+                             Contains(HasSubstr("attribution.line.slope_ns"))));
+  Json ceiling = good();
+  for (Json& sample : ceiling["samples"]) {
+    if (sample["arm"] == "ceiling" && sample["configuration"] == 0) sample["gbps"] = 12;
+  }
+  EXPECT_THAT(review(ceiling).differences,
+              testing::AllOf(Contains(HasSubstr("peaks.memory_gbps")),
+                             Contains(HasSubstr("decompositions[0].parts[1].bytes_ns"))));
+}
+
+TEST(AttributionReader, FilesOfEarlierVersionsHaveNoCosts) {
+  Json older = good();
+  older["summary"]["attribution"].erase("costs");
+  const Reviewed reviewed = review(older);
+  EXPECT_THAT(reviewed.differences, IsEmpty());
+  EXPECT_THAT(reviewed.recomputed.notes, Contains(HasSubstr("earlier version")));
+  EXPECT_EQ(reviewed.n_stored, 1u + 3 + 2) << "plan, anchors and ceilings";
+}
+
+TEST(AttributionReader, HostileDocumentsGetOneLine) {
+  const auto refused = [&](const std::function<void(Json&)>& change) -> std::string {
+    Json bad = good();
+    change(bad);
+    try {
+      review(bad);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::bad_file);
+      EXPECT_THAT(e.what(), Not(HasSubstr("\n")));
+      return e.what();
+    }
+    return "accepted";
+  };
+  const auto first = [](Json& d, const std::string& arm) -> Json& {
+    for (Json& sample : d["samples"]) {
+      if (sample["arm"] == arm) return sample;
+    }
+    return d;
+  };
+  EXPECT_THAT(refused([&](Json& d) { first(d, "untraced")["values"] = Json::array(); }),
+              HasSubstr("has no steps"));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "untraced")["values"][0] = 1e300; }),
+              HasSubstr("expected a whole number"));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "untraced")["values"][0] = INT64_MAX; }),
+              HasSubstr("expected a whole number"));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "untraced")["round"] = 700; }),
+              HasSubstr("out of order"));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "untraced")["depth"] = 65; }),
+              HasSubstr("none of the header's"));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "untraced")["half"] = 1; }),
+              HasSubstr("expected 12 of two blocks each"));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "untraced")["clock"] = "fast"; }),
+              HasSubstr("this is no observation"));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "traced")["exclusive_ns"][0] = 5; }),
+              HasSubstr("add up to"));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "traced")["exclusive_ns"].erase(0); }),
+              testing::AnyOf(HasSubstr("add up to"), HasSubstr("launches of its plan")));
+  EXPECT_THAT(refused([&](Json& d) { first(d, "traced")["steps"] = 0; }), HasSubstr("from 1"));
+  EXPECT_THAT(
+      refused([](Json& d) { d["summary"]["observation"]["plans"][0][0]["layer"] = 2'000'000; }),
+      HasSubstr("a launch of layer 2000000"));
+  EXPECT_THAT(refused([](Json& d) {
+                d["summary"]["observation"]["depths"] = {64, 64, 1641};
+              }),
+              HasSubstr("do not rise"));
+  EXPECT_THAT(refused([](Json& d) { d["summary"]["observation"] = 5; }),
+              HasSubstr("this is no observation"));
+  EXPECT_THAT(refused([](Json& d) { d["summary"]["attribution"]["depths"].erase(1); }),
+              HasSubstr("2 of the 3"));
+  EXPECT_THAT(
+      refused([](Json& d) { d["summary"]["attribution"]["diagnoses"][0]["verdict"] = "?"; }),
+      HasSubstr("expected a verdict"));
+  EXPECT_THAT(refused([](Json& d) {
+                Json kept = Json::array();
+                for (const Json& s : d["samples"]) {
+                  if (s["arm"] != "traced") kept.push_back(s);
+                }
+                d["samples"] = kept;
+              }),
+              HasSubstr("0 rounds of 'traced'"));
+}
+
+}  // namespace
+}  // namespace fathom::report
