@@ -75,7 +75,7 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   const bool pairs = !op.interleaved && s.rope_dim == s.head_dim && !s.q_norm && !s.k_norm &&
                      s.head_dim % (2 * quant::kMmaRows) == 0 &&
                      !kv_has_scales(s.kv.geometry.format);
-  p.scratch_bytes = cuda::FinishHeads::kScratchBytes;  // pairs need none
+  p.scratch_bytes = FinishHeads::kScratchBytes;  // pairs need none
   const int columns = cuda::matmul_columns(p);
   if (pairs && columns == 1) {
     p.pair_stride = s.head_dim / (2 * quant::kMmaRows);
