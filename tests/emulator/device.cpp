@@ -16,6 +16,9 @@
 namespace fathom::emulator {
 namespace {
 
+int shared_bytes_of_block = kMaxSharedBytes;
+bool bulk_copies = true;
+
 constexpr int kDefaultSharedBytes = 48 << 10;
 constexpr size_t kAlignment = 256;  // of cudaMalloc
 using Graph = std::vector<std::function<void()>>;
@@ -77,8 +80,19 @@ const DeviceApi kApi = {
 
 }  // namespace
 
+int max_shared_bytes() { return shared_bytes_of_block; }
+bool has_bulk_copies() { return bulk_copies; }
+SmallerGpu::SmallerGpu(int shared_bytes, bool has_copies) {
+  shared_bytes_of_block = shared_bytes;
+  bulk_copies = has_copies;
+}
+SmallerGpu::~SmallerGpu() {
+  shared_bytes_of_block = kMaxSharedBytes;
+  bulk_copies = true;
+}
+
 void allow_shared(const void* kernel, int bytes) {
-  if (bytes > kMaxSharedBytes) {
+  if (bytes > shared_bytes_of_block) {
     fail(ErrorCode::device_fault, "a block cannot have {} bytes of shared memory", bytes);
   }
   shared_limits()[kernel] = bytes;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <random>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct Options {
   double sigma = 2;  // of the queries
   int max_rows =
       100;  // that the scratch is planned for: a step with more splits fewer among blocks
+  int32_t first_page = 0;  // pages below it lie before the cache in memory, and there is nothing
 };
 
 // Caches whose content depends on slot and position only; NaN past each sequence's length, pages
@@ -51,6 +53,7 @@ struct Problem {
   std::vector<std::byte> k, v;
   std::vector<int32_t> pos, slot, page_table;
   std::vector<float> q;
+  int32_t first_page = 0;
 
   Problem(Shape shape, KvFormat format, const std::vector<Row>& rows, const Options& options) {
     const int page_tokens =
@@ -77,14 +80,15 @@ struct Problem {
     int next_page = n_pages;  // in reverse, so that logical and physical order differ
     for (int sl = 0; sl < n_slots; ++sl) {
       for (int page = 0; page * page_tokens < length[sl]; ++page) {
-        page_table[static_cast<size_t>(sl) * slot_pages + page] = --next_page;
+        page_table[static_cast<size_t>(sl) * slot_pages + page] = options.first_page + --next_page;
       }
     }
     // 0xff bytes: NaN in f32, f16 and bf16, codes and scales of NaN elsewhere.
     k.assign(static_cast<size_t>(n_pages) * s.kv.geometry.page_bytes(), std::byte{0xff});
     v = k;
-    s.kv.k = k.data();
-    s.kv.v = v.data();
+    first_page = options.first_page;
+    s.kv.k = base(k.data());
+    s.kv.v = base(v.data());
     step.n_rows = static_cast<int32_t>(pos.size());
     step.max_pages = slot_pages;
     step.pos = pos.data();
@@ -96,6 +100,12 @@ struct Problem {
 
   int32_t rows() const { return step.n_rows; }
   int64_t width() const { return int64_t{s.n_heads} * s.head_dim; }
+  // Where page 0 would be of a cache whose first page here is at `pages`.
+  std::byte* base(std::byte* pages) const {
+    return reinterpret_cast<std::byte*>(
+        reinterpret_cast<uintptr_t>(pages) -
+        static_cast<uintptr_t>(int64_t{first_page} * s.kv.geometry.page_bytes()));
+  }
 
  private:
   // Nearly normal, and much faster than the standard library's.

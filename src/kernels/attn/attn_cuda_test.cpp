@@ -64,8 +64,8 @@ class CudaAttn : public CudaTestWithParam<KvFormat> {
                  upload(p.q),
                  p.s,
                  p.step};
-    out.s.kv.k = out.k.get();
-    out.s.kv.v = out.v.get();
+    out.s.kv.k = p.base(out.k.get());
+    out.s.kv.v = p.base(out.v.get());
     out.step.pos = out.pos.get();
     out.step.slot = out.slot.get();
     out.step.page_table = out.pages.get();
@@ -269,6 +269,21 @@ TEST_P(CudaAttn, BitsDependOnQueryAndTokensOnly) {
                 "in a mixed batch");
     expect_rows(joined(joined(rows_of(1, 0, 45), rows_of(0, 500, 523)), {{900, 2}}),
                 {.max_rows = 1}, "in a mixed batch with little scratch");
+  }
+}
+
+// Pages 4 GiB and more behind the first one.
+TEST_P(CudaAttn, PagesBeyondFourGiBOfACache) {
+  const Shape shape{3, 2, 64};
+  for (const std::vector<Row>& rows :
+       {std::vector<Row>{{700, 0}, {20, 1}}, joined(rows_of(0, 300, 337), rows_of(1, 0, 21))}) {
+    const std::vector<float> near = run(Problem(shape, GetParam(), rows, {.page_tokens = 16}));
+    for (const int32_t first_page : {600'000, 2'000'000'000}) {
+      EXPECT_TRUE(same_bits(
+          run(Problem(shape, GetParam(), rows, {.page_tokens = 16, .first_page = first_page})),
+          near))
+          << "from page " << first_page;
+    }
   }
 }
 

@@ -59,6 +59,12 @@ __device__ __forceinline__ int opaque(int value) {
   return value;
 }
 
+// Where n_threads of a block meet, whatever code each is at (__syncthreads() is for one place); id
+// is not 0. Warps go as a whole.
+__device__ __forceinline__ void barrier_sync(int id, int n_threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
+}
+
 // In shared memory. Of copies: counts what is still missing of one stage of a warp's ring.
 using Barrier = uint64_t;
 
@@ -89,6 +95,17 @@ __device__ __forceinline__ void warp_arrive(Barrier* barrier) {
                      shared_address(barrier))
                  : "memory");
   }
+}
+
+// The same for barriers that all lanes of n_warps warps pass. For what lanes hand over through
+// shared memory, seldom: compute-sanitizer does not follow __syncwarp() to the arrival of lane 0.
+__device__ __forceinline__ void lanes_barrier_init(Barrier* barrier, int n_warps) {
+  warp_barrier_init(barrier, 32 * n_warps);
+}
+__device__ __forceinline__ void lanes_arrive(Barrier* barrier) {
+  asm volatile(
+      "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier))
+      : "memory");
 }
 
 // Weights go through the L2 once a step: they are the first to be thrown out, so that code,

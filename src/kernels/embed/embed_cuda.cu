@@ -2,6 +2,8 @@
 // The launcher: one kernel per table type, found by the type.
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "base/check.hpp"
 #include "kernels/common/cuda_check.cuh"
 #include "kernels/common/cxx20.cuh"
@@ -47,20 +49,22 @@ EmbedKernel kernel_of(DType type) {
 }  // namespace
 
 void embed_cuda(ExecContext& ctx, const EmbedArgs& args) {
-  constexpr int kMaxRows = 65535;  // of a grid's second dimension
+  constexpr int kMostBlocks = 65535;  // of a grid's second dimension
   const EmbedArgs::Static& s = args.s;
   const StepState& step = *args.step;
-  FATHOM_CHECK(step.n_rows >= 0 && step.n_rows <= kMaxRows, "too many rows for one step");
+  FATHOM_CHECK(step.n_rows >= 0, "a step has no negative number of rows");
   FATHOM_CHECK(s.d_model % dtype_info(s.table_type).block_elems == 0, "a row holds whole blocks");
   FATHOM_CHECK(reinterpret_cast<uintptr_t>(s.table) % 4 == 0, "the table is not aligned");
   FATHOM_CHECK(s.rope_dim % 2 == 0, "rotary angles come in pairs");
   if (step.n_rows == 0) return;
-  const cuda::EmbedParams params = {s.table,      s.vocab_size, s.d_model, s.inv_freq, s.rope_dim,
-                                    s.rope_scale, step.token,   step.pos,  args.x,     args.rope};
+  const cuda::EmbedParams params = {s.table,    s.vocab_size, s.d_model,  s.inv_freq,
+                                    s.rope_dim, s.rope_scale, step.token, step.pos,
+                                    args.x,     args.rope,    step.n_rows};
   const unsigned row_blocks =
       static_cast<unsigned>((s.d_model + cuda::kEmbedElems - 1) / cuda::kEmbedElems);
-  cuda::launch(kernel_of(s.table_type), dim3(1 + row_blocks, static_cast<unsigned>(step.n_rows)),
-               dim3(cuda::kEmbedThreads), 0, ctx.stream.handle, params);
+  const unsigned rows = static_cast<unsigned>(std::min<int64_t>(step.n_rows, kMostBlocks));
+  cuda::launch(kernel_of(s.table_type), dim3(1 + row_blocks, rows), dim3(cuda::kEmbedThreads), 0,
+               ctx.stream.handle, params);
   cuda::check_launch("embed");
 }
 

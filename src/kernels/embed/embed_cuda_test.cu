@@ -10,6 +10,7 @@
 #include "kernels/quant/cases.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/cuda_fixture.hpp"
+#include "tests/support/emulated.hpp"
 
 namespace fathom {
 namespace {
@@ -149,6 +150,34 @@ TEST_F(EmbedCudaStep, ReplaysWithNewTokensAndShowsUnknownOnes) {
   EXPECT_TRUE(std::isnan(got[0]) && std::isnan(got[1])) << "token 3 of a table of three";
   EXPECT_EQ(got[2], 1);
   EXPECT_EQ(got[3], 2);
+}
+
+// More rows than a grid has blocks in its second dimension.
+TEST_F(EmbedCudaStep, MoreRowsThanAGridHas) {
+  if (test::kIsEmulated) GTEST_SKIP() << "too many threads for the emulator";
+  constexpr int kRows = (1 << 16) + 3, kRowDim = 2;
+  const auto table = upload(std::vector<float>{1, 2, 3, 4, 5, 6});
+  const auto inv_freq = upload(std::vector<double>{1.0});
+  std::vector<int32_t> tokens(kRows), positions(kRows, 0);
+  for (int row = 0; row < kRows; ++row) tokens[static_cast<size_t>(row)] = row % 3;
+  const auto token = upload(tokens), pos = upload(positions);
+  const auto x = poisoned<float>(kRows * kRowDim), rope = poisoned<float>(kRows * kRowDim);
+  StepState step{};
+  step.n_rows = kRows;
+  step.token = token.get();
+  step.pos = pos.get();
+  embed_cuda(ctx(), {{reinterpret_cast<const std::byte*>(table.get()), DType::f32, 3, kRowDim,
+                      inv_freq.get(), kRowDim, 1.0f},
+                     &step,
+                     x.get(),
+                     rope.get()});
+  const std::vector<float> got = download(x), angles = download(rope);
+  for (int row = 0; row < kRows; ++row) {
+    const size_t at = static_cast<size_t>(row) * kRowDim;
+    ASSERT_EQ(got[at], static_cast<float>(1 + 2 * (row % 3))) << row;
+    ASSERT_EQ(got[at + 1], static_cast<float>(2 + 2 * (row % 3))) << row;
+    ASSERT_EQ(angles[at], 1.0f) << row;
+  }
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block (0, row) computes the rotary angles of a row, blocks (1.., row) its embedding, one value a
-// thread and pass. Products and sums are rounded one by one, so that x has the bits of the
-// reference; the angle is a double as there, and cos and sin are CUDA's (within 2 ulp of double).
+// thread and pass; with more rows than a grid has, those gridDim.y further on too. Products and
+// sums are rounded one by one, so that x has the bits of the reference; the angle is a double as
+// there, and cos and sin are CUDA's (within 2 ulp of double).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,6 +29,7 @@ struct EmbedParams {
   const int32_t* pos;    // [n_rows]
   float* x;              // [n_rows, d_model]
   float* rope;           // [n_rows, rope_dim]
+  int64_t n_rows;
 };
 
 template <class Block>
@@ -55,10 +57,7 @@ __device__ __forceinline__ void embed_angles(const EmbedParams& p, int64_t row) 
 
 // A token outside the table has no row to read: its embedding is NaN, so that it shows.
 template <class Block>
-__global__ void __launch_bounds__(kEmbedThreads) embed_kernel(EmbedParams p) {
-  pdl_wait();
-  const int64_t row = blockIdx.y;
-  if (blockIdx.x == 0) return embed_angles(p, row);
+__device__ __forceinline__ void embed_row(const EmbedParams& p, int64_t row) {
   const int64_t token = p.token[row];
   const bool known = token >= 0 && token < p.vocab_size;
   const Block* blocks = reinterpret_cast<const Block*>(p.table) +
@@ -69,6 +68,18 @@ __global__ void __launch_bounds__(kEmbedThreads) embed_kernel(EmbedParams p) {
     const int64_t i = begin + pass * kEmbedThreads + threadIdx.x;
     if (i >= p.d_model) return;
     p.x[row * p.d_model + i] = known ? embed_value(blocks, i) : __int_as_float(0x7fffffff);
+  }
+}
+
+template <class Block>
+__global__ void __launch_bounds__(kEmbedThreads) embed_kernel(EmbedParams p) {
+  pdl_wait();
+  for (int64_t row = blockIdx.y; row < p.n_rows; row += gridDim.y) {
+    if (blockIdx.x == 0) {
+      embed_angles(p, row);
+    } else {
+      embed_row<Block>(p, row);
+    }
   }
 }
 

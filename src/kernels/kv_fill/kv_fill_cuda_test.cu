@@ -90,6 +90,35 @@ TEST_P(KvFillCuda, WritesTheReferencesBytes) {
   }
 }
 
+// Pages far more than 4 GiB behind the first one: the same bytes.
+TEST_P(KvFillCuda, PagesBeyondFourGiBOfACache) {
+  const auto [format, head_dim, page_tokens] = GetParam();
+  constexpr int32_t kFar = 2'000'000'000;
+  constexpr int64_t kBegin = 17, kEnd = 100;
+  const auto fill = [&, format = format, head_dim = head_dim,
+                     page_tokens = page_tokens](int32_t first_page) {
+    Problem problem(format, head_dim, page_tokens, kBegin);
+    const auto k = upload(problem.k), v = upload(problem.v);
+    for (int32_t& page : problem.pages) page += first_page;
+    const auto pages = upload(problem.pages);
+    const auto base = [&](std::byte* at) {
+      return reinterpret_cast<std::byte*>(
+          reinterpret_cast<uintptr_t>(at) -
+          static_cast<uintptr_t>(first_page * problem.geometry.page_bytes()));
+    };
+    kv_fill_cuda(ctx(), {{{problem.geometry, base(k.get()), base(v.get())}, 5},
+                         pages.get(),
+                         kBegin,
+                         kEnd,
+                         0x123456789abcull});
+    std::vector<std::byte> both = download(k);
+    const std::vector<std::byte> values = download(v);
+    both.insert(both.end(), values.begin(), values.end());
+    return both;
+  };
+  EXPECT_TRUE(fill(kFar) == fill(0));
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, KvFillCuda,
                          testing::Combine(testing::ValuesIn(test::all_kv_formats()),
                                           testing::Values(64, 128, 256), testing::Values(16, 1024)),

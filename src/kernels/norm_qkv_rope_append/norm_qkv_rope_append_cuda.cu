@@ -75,12 +75,14 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   const bool pairs = !op.interleaved && s.rope_dim == s.head_dim && !s.q_norm && !s.k_norm &&
                      s.head_dim % (2 * quant::kMmaRows) == 0 &&
                      !kv_has_scales(s.kv.geometry.format);
-  if (pairs && cuda::matmul_columns(p) == 1) {
+  p.scratch_bytes = FinishHeads::kScratchBytes;  // pairs need none
+  const int columns = cuda::matmul_columns(p);
+  if (pairs && columns == 1) {
     p.pair_stride = s.head_dim / (2 * quant::kMmaRows);
     return cuda::launch_matmul_one(p, FinishPairs{op}, ctx.stream.handle);
   }
   cuda::launch_matmul(p, acts, op, ctx.stream.handle);
-  if (cuda::matmul_columns(p) > quant::kUnitsDoneColumns) {
+  if (columns > quant::kUnitsDoneColumns) {
     const dim3 grid(static_cast<unsigned>((n_rows + kFinishWarps - 1) / kFinishWarps),
                     static_cast<unsigned>(n_heads));
     cuda::launch(finish_heads_kernel, grid, dim3(32 * kFinishWarps), 0, ctx.stream.handle, op);

@@ -154,15 +154,18 @@ class CudaNormQkvRopeAppend : public CudaTestWithParam<Case> {
     return out;
   }
 
-  Result on_gpu(int n_rows, const std::vector<int32_t>& positions) {
+  // first_page: of the cache; where the pages before it would be there is nothing.
+  Result on_gpu(int n_rows, const std::vector<int32_t>& positions, int32_t first_page = 0) {
     const DeviceArray<float> norm = upload(norm_), biases = upload(biases_),
                              head_norm = upload(head_norm_), x = upload(x_), rope = upload(rope_);
     const DeviceArray<std::byte> q = upload(q_.packed), k = upload(k_.packed),
                                  v = upload(v_.packed);
     const DeviceArray<std::byte> keys = poisoned<std::byte>(cache_bytes_),
                                  values = poisoned<std::byte>(cache_bytes_);
+    std::vector<int32_t> page_table = page_table_;
+    for (int32_t& page : page_table) page += first_page;
     const DeviceArray<int32_t> pos = upload(positions), slot = upload(slot_),
-                               pages = upload(page_table_);
+                               pages = upload(page_table);
     const DeviceArray<float> out = poisoned<float>(n_rows * kHeads * GetParam().head_dim);
     Static s = statics(norm.get(), biases.get(), head_norm.get());
     s.q = q_.tiles;
@@ -171,7 +174,12 @@ class CudaNormQkvRopeAppend : public CudaTestWithParam<Case> {
     s.k.data = k.get();
     s.v = v_.tiles;
     s.v.data = v.get();
-    s.kv = {geometry_, keys.get(), values.get()};
+    const auto base = [&](std::byte* at) {
+      return reinterpret_cast<std::byte*>(
+          reinterpret_cast<uintptr_t>(at) -
+          static_cast<uintptr_t>(int64_t{first_page} * geometry_.page_bytes()));
+    };
+    s.kv = {geometry_, base(keys.get()), base(values.get())};
     StepState state = step(n_rows);
     state.pos = pos.get();
     state.slot = slot.get();
@@ -267,6 +275,16 @@ TEST_P(CudaNormQkvRopeAppend, BitsDoNotDependOnTheNumberOfRows) {
   };
   expect_first_rows(on_gpu(kFewRows, pos_), {1, 3, 8, 9, 16, 17, 31});
   expect_first_rows(on_gpu(kRows, pos_), {33, std::min(48, kRows), std::min(65, kRows)});
+}
+
+// Pages far more than 4 GiB behind the first one.
+TEST_P(CudaNormQkvRopeAppend, PagesBeyondFourGiBOfACache) {
+  for (const int n_rows : {1, 3, 9, kRows}) {
+    const Result near = on_gpu(n_rows, pos_), far = on_gpu(n_rows, pos_, 2'000'000'000);
+    EXPECT_TRUE(same_bits(far.q, near.q)) << n_rows << " rows";
+    EXPECT_EQ(far.k, near.k) << n_rows << " rows";
+    EXPECT_EQ(far.v, near.v) << n_rows << " rows";
+  }
 }
 
 TEST_P(CudaNormQkvRopeAppend, PaddedRowsStoreNothing) {

@@ -20,7 +20,7 @@ struct AddToResidual {
   __device__ float read(int, int row, int col) const { return __ldcg(&at(row, col)); }
   __device__ void write(int, int row, int col, float before, const float* sums, bool stores) const {
     float total = before + sums[0];
-    if (bias) total += __ldg(bias + row);
+    if (bias && stores) total += __ldg(bias + row);
     if (stores) at(row, col) = total;
   }
   __device__ float& at(int row, int col) const { return x[static_cast<int64_t>(col) * rows + row]; }

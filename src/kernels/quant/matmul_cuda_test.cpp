@@ -117,6 +117,27 @@ TEST_P(CudaMatmul, EqualsTheExactProductAtEveryNumberOfRows) {
   }
 }
 
+// Batches of 1 to 32, each against the largest.
+TEST_P(CudaMatmul, BitsDoNotDependOnTheBatch) {
+  const int64_t cols = 768, outputs = 75;
+  const CudaMatrix w(GetParam(), outputs, cols, 3);
+  const std::vector<float> residual = quant::random_activations(kManyRows * outputs, 6);
+  const DeviceArray<float> a = upload(quant::random_activations(kManyRows * cols, 5));
+  const DownProjResidualArgs::Static s{on_device(w), nullptr, kManyRows};
+  use_workspace(workspace_bytes_cuda(s));
+  StepState step{};
+  std::vector<float> all;
+  for (int n_rows = kManyRows; n_rows > 0; --n_rows) {
+    const DeviceArray<float> x =
+        upload(std::span(residual).first(static_cast<size_t>(n_rows * outputs)));
+    step.n_rows = n_rows;
+    down_proj_residual_cuda(ctx(), {s, &step, a.get(), x.get()});
+    const std::vector<float> got = download(x);
+    if (all.empty()) all = got;
+    EXPECT_TRUE(same_bits(got, std::span(all).first(got.size()))) << n_rows << " rows";
+  }
+}
+
 TEST_P(CudaMatmul, GateAndUp) {
   const DType type = GetParam();
   struct Shape {

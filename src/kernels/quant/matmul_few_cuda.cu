@@ -7,13 +7,11 @@
 namespace fathom::cuda {
 namespace {
 
-// Rings and totals within half of an SM: first two stages of tiles and the fewest of activations,
+// Rings and totals within so many bytes: first two stages of tiles and the fewest of activations,
 // then what makes the copies run ahead. False: they do not fit.
 template <int kColumns>
-bool fit_few(const quant::MatmulParams& p, quant::FewPlan& plan) {
-  const auto fits = [&] {
-    return quant::few_shared<kColumns>(p, plan).bytes <= quant::kMatmulSharedBytes;
-  };
+bool fit_few(const quant::MatmulParams& p, quant::FewPlan& plan, int bytes) {
+  const auto fits = [&] { return quant::few_shared<kColumns>(p, plan).bytes <= bytes; };
   const int of_lane = plan.n_tiles(0);
   // A lane's activations are used in one go, by a block that has no other lanes.
   const bool once = plan.n_shares > 1 && plan.slots <= quant::kFewStreams;
@@ -37,7 +35,7 @@ bool fit_few(const quant::MatmulParams& p, quant::FewPlan& plan) {
 // Blocks with all lanes of their chunks where each gets as many row groups as it has warps, else
 // clusters; without slots where neither fits.
 template <int kColumns>
-quant::FewPlan plan_few(const quant::MatmulParams& p, int n_blocks, bool has_clusters) {
+quant::FewPlan plan_few(const quant::MatmulParams& p, int n_blocks, bool has_clusters, int bytes) {
   const auto in_bundles = [&](int slots) { return (slots + p.bundle - 1) / p.bundle * p.bundle; };
   const int n_groups = p.n_units * p.bundle;
   const int each = (n_groups + n_blocks - 1) / n_blocks;
@@ -51,13 +49,13 @@ quant::FewPlan plan_few(const quant::MatmulParams& p, int n_blocks, bool has_clu
   if (!has_clusters || each >= quant::kFewStreams) {
     plan.slots = std::max(fewest, in_bundles((each + rounds - 1) / rounds));
     for (; plan.slots >= fewest; plan.slots -= p.bundle) {
-      if ((fits = fit_few<kColumns>(p, plan))) break;
+      if ((fits = fit_few<kColumns>(p, plan, bytes))) break;
     }
   }
   if (!fits && has_clusters) {
     plan.n_shares = p.n_lanes;
     plan.slots = quant::kFewStreams / p.bundle * p.bundle;
-    fits = fit_few<kColumns>(p, plan);
+    fits = fit_few<kColumns>(p, plan, bytes);
   }
   if (!fits) return {};
   plan.n_chunks = (n_groups + plan.slots - 1) / plan.slots;
@@ -67,11 +65,11 @@ quant::FewPlan plan_few(const quant::MatmulParams& p, int n_blocks, bool has_clu
 template <int kColumns>
 bool launch_columns(const quant::MatmulParams& p, const FewRowsOp& op, void* stream) {
   const auto kernel = quant::matmul_few_kernel<kColumns, FewRowsOp>;
-  use_shared(kernel, quant::kMatmulSharedBytes);
-  const bool has_clusters =
-      cluster_fits(kernel, p.n_lanes, quant::kActThreads, quant::kMatmulSharedBytes);
+  const int bytes = matmul_shared_bytes();
+  use_shared(kernel, static_cast<size_t>(bytes));
+  const bool has_clusters = cluster_fits(kernel, p.n_lanes, quant::kActThreads, bytes);
   const int n_blocks = 2 * n_multiprocessors();
-  const quant::FewPlan plan = plan_few<kColumns>(p, n_blocks, has_clusters);
+  const quant::FewPlan plan = plan_few<kColumns>(p, n_blocks, has_clusters, bytes);
   if (plan.slots == 0) return false;
   make_matmul_acts(p, kColumns, stream);
   const int grid =

@@ -85,16 +85,22 @@ __device__ inline MmaActs acts_at(const MatmulParams& p, const std::byte* at, in
   return {at, reinterpret_cast<const ActInfo*>(at + l.info), at + l.f16, at + l.bf16, n_rows};
 }
 
+// All threads of a block, of which those that copy are elsewhere in the code.
+__device__ inline void block_sync() {
+  constexpr int kId = 1;
+  cuda::barrier_sync(kId, kActThreads);
+}
+
 // Sum over the block; every thread gets it. `shared` holds kActWarps floats.
 __device__ inline float block_sum(float x, float* shared) {
   for (int distance = 16; distance > 0; distance /= 2) {
     x += __shfl_xor_sync(0xffffffffu, x, distance);
   }
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
+  block_sync();
   float total = shared[0];
   for (int warp = 1; warp < kActWarps; ++warp) total += shared[warp];
-  __syncthreads();
+  block_sync();
   return total;
 }
 
@@ -464,8 +470,8 @@ __global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
   if (streams) ring.fill();
   if (streams && lane == 0 && thread_lane == 0) {
     for (int buffer = 0; buffer < 2; ++buffer) {
-      cuda::warp_barrier_init(full + buffer, p.n_lanes);
-      cuda::warp_barrier_init(empty + buffer, kOneFinishes ? 1 : p.n_lanes);
+      cuda::lanes_barrier_init(full + buffer, p.n_lanes);
+      cuda::lanes_barrier_init(empty + buffer, kOneFinishes ? 1 : p.n_lanes);
     }
   }
   const int first_col = static_cast<int>(blockIdx.y) * kColumns;
@@ -499,7 +505,7 @@ __global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
       const int row = group * kMmaRows + i % kMmaRows;
       if (row < p.parts[part].rows) op(part, row, first_col + i / kMmaRows, totals);
     }
-    cuda::warp_arrive(empty + buffer);
+    cuda::lanes_arrive(empty + buffer);
     if constexpr (kColumns <= kUnitsDoneColumns && HasUnitsDone<Op>) {
       op.units_done(unit, 1, shared + place.scratch + warp * Op::kScratchBytes);
     }
@@ -535,7 +541,7 @@ __global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
         }
       }
     }
-    cuda::warp_arrive(full + count % 2);
+    cuda::lanes_arrive(full + count % 2);
     if constexpr (kOneFinishes) {
       if (pending >= 0) finish(pending, count - 1);
       pending = turn == lane ? unit : -1;

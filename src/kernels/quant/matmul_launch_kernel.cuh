@@ -103,6 +103,17 @@ inline int n_multiprocessors() {
   return n;
 }
 
+// The shared memory that the GPU gives a block, and of it what blocks with rings of several rows
+// take: two of them stand on an SM of Hopper, one on those with 100 KB.
+inline int most_shared_bytes() {
+  int limit = 0;
+  check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  return limit;
+}
+inline int matmul_shared_bytes() {
+  return std::min(quant::kMatmulSharedBytes, most_shared_bytes());
+}
+
 // As many stages as `share` bytes of shared memory hold, two at least; bytes(p) with p's.
 template <class Bytes>
 size_t use_stages(quant::MatmulParams& p, int64_t share, Bytes bytes) {
@@ -128,6 +139,16 @@ void use_shared(Kernel kernel, size_t bytes) {
                              static_cast<int>(bytes)));
 }
 
+// Of a warp that finishes units; part of what a block has to fit (matmul_columns).
+template <class Op>
+constexpr int scratch_bytes() {
+  if constexpr (quant::HasUnitsDone<Op>) {
+    return Op::kScratchBytes;
+  } else {
+    return 0;
+  }
+}
+
 // Products of one row (matmul_one_cuda.cu).
 void launch_matmul_one(const quant::MatmulParams& p, const OneRowOp& op, void* stream);
 // Of activations in HiddenForm::backend.
@@ -138,10 +159,8 @@ template <int kColumns, bool kOwnActs, class Op>
 void launch_matmul_columns(quant::MatmulParams p, const Op& op, void* stream) {
   const auto kernel = quant::matmul_kernel<kColumns, kOwnActs, Op>;
   p.n_teams = quant::kActWarps / p.n_lanes;
-  if constexpr (kColumns <= quant::kUnitsDoneColumns && quant::HasUnitsDone<Op>) {
-    p.scratch_bytes = Op::kScratchBytes;
-  }
-  const size_t shared = use_stages(p, quant::kMatmulSharedBytes, [](const auto& params) {
+  p.scratch_bytes = kColumns <= quant::kUnitsDoneColumns ? scratch_bytes<Op>() : 0;
+  const size_t shared = use_stages(p, matmul_shared_bytes(), [](const auto& params) {
     return quant::matmul_shared(params, kColumns).bytes;
   });
   use_shared(kernel, shared);
@@ -168,13 +187,12 @@ template <class Bytes>
 bool fits_block(quant::MatmulParams p, int n_teams, Bytes bytes) {
   p.n_teams = n_teams;
   p.n_stages = 2;
-  int limit = 0;
-  check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-  return bytes(p) <= limit;
+  return bytes(p) <= most_shared_bytes();
 }
 
-// The rows of the step that one block takes. Up to 4 each block makes its own activations. GPUs
-// with less shared memory than Hopper's take fewer rows a block.
+// The rows of the step that one block takes, where units are finished with p.scratch_bytes. Up to 4
+// each block makes its own activations. GPUs with less shared memory than Hopper's take fewer rows
+// a block.
 inline int matmul_columns(const quant::MatmulParams& p) {
   const bool own_acts = quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes;
   const bool one_type = p.bundle == 1 || p.parts[0].type == p.parts[1].type;
@@ -190,6 +208,7 @@ inline int matmul_columns(const quant::MatmulParams& p) {
   }
   int columns = p.n_rows <= 8 ? 8 : p.n_rows <= 16 ? 16 : 32;
   const auto bytes = [&](quant::MatmulParams params) {
+    params.scratch_bytes = 0;
     params.acts = reinterpret_cast<std::byte*>(1);  // they will stand in device memory
     return quant::matmul_shared(params, columns).bytes;
   };
@@ -204,6 +223,7 @@ void launch_matmul(quant::MatmulParams p, std::byte* acts, const Op& op, void* s
     p.acts = acts;
     return launch_prefill(p, op, stream);
   }
+  p.scratch_bytes = scratch_bytes<Op>();
   const int columns = matmul_columns(p);
   if (columns == 1) return launch_matmul_one(p, op, stream);
   if (columns == 4) return launch_matmul_columns<4, true>(p, op, stream);

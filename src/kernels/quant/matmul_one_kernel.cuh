@@ -75,7 +75,7 @@ __device__ inline void init_barriers(const MatmulParams& p, std::byte* shared,
         cuda::warp_barrier_init(ring.empty + i, p.n_lanes);
       }
       for (int i = 0; i < 4; ++i) {
-        cuda::warp_barrier_init(sum_barriers(shared, place, team) + i, i < 2 ? p.n_lanes : 1);
+        cuda::lanes_barrier_init(sum_barriers(shared, place, team) + i, i < 2 ? p.n_lanes : 1);
       }
     }
   }
@@ -207,7 +207,7 @@ class OneKeeper {
                       (2 * team + buffer) * p_.n_lanes * kOneSums + lane;
     float total = of[0];
     for (int w = 1; w < p_.n_lanes; ++w) total += of[w * kOneSums];
-    cuda::warp_arrive(barriers + 2 + buffer);
+    cuda::lanes_arrive(barriers + 2 + buffer);
     const float other = __shfl_xor_sync(0xffffffffu, total, kMmaRows);
     const float totals[2] = {total, other};
     if constexpr (TakesBlocks<Of>) {
@@ -326,7 +326,7 @@ struct OneStream {
     if (thread_lane % 4 == 0) {
       for (int i = 0; i < 4; ++i) own[thread_lane / 4 + 8 * i] = acc[i / 2][0][i % 2][0];
     }
-    cuda::warp_arrive(full + buffer);
+    cuda::lanes_arrive(full + buffer);
     ++count;
   }
 };
@@ -337,11 +337,11 @@ template <bool kInCodes>
 __device__ __forceinline__ void begin_one(const MatmulParams& p, std::byte* acts) {
   __shared__ float norm_sums[kActWarps];
   const ActMaker maker(p);
-  __syncthreads();
+  block_sync();
   cuda::pdl_wait();
   if constexpr (!kInCodes) {
     maker.make(0, acts, 0, 1, padded_cols(p), norm_sums);
-    __syncthreads();
+    block_sync();
   }
 }
 

@@ -25,6 +25,10 @@ inline void warp_arrive(Barrier* barrier) {
   emulator::sync_warp();
   if (threadIdx.x % 32 == 0) emulator::phase_arrive(barrier);
 }
+inline void lanes_barrier_init(Barrier* barrier, int n_warps) {
+  emulator::phase_init(barrier, 32 * n_warps);
+}
+inline void lanes_arrive(Barrier* barrier) { emulator::phase_arrive(barrier); }
 template <int n>
 void warp_copy(std::byte* to, const std::byte* const (&from)[n], int bytes, Barrier* barrier) {
   if (threadIdx.x % 32 != 0) return;

@@ -25,13 +25,13 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
       *value = fathom::emulator::kSms;
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = fathom::emulator::kMaxSharedBytes;
+      *value = fathom::emulator::max_shared_bytes();
       break;
     case cudaDevAttrReservedSharedMemoryPerBlock:
       *value = fathom::emulator::kReservedSharedBytes;
       break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = fathom::emulator::kMaxSharedBytes + fathom::emulator::kReservedSharedBytes;
+      *value = fathom::emulator::max_shared_bytes() + fathom::emulator::kReservedSharedBytes;
       break;
   }
   return 0;
@@ -70,7 +70,7 @@ void launch_clusters(void (*kernel)(Params...), int, dim3 grid, dim3 block, size
   launch(kernel, grid, block, shared_bytes, stream, std::forward<Args>(args)...);
 }
 
-inline bool has_bulk_copies() { return true; }
+inline bool has_bulk_copies() { return emulator::has_bulk_copies(); }
 template <class... Params>
 bool cluster_fits(void (*)(Params...), int, int, int) {
   return false;
