@@ -30,6 +30,10 @@ class AttnBlock {
     AttnCursor now = work_.first(static_cast<int>(blockIdx.x));
     if (!now.valid && static_cast<int>(blockIdx.x) >= at_.params.n_rows)
       return;  // room for the next kernel
+    if (work_.blocks_of_cluster() > 1) {
+      cluster_arrive_relaxed();
+      has_arrived_ = true;
+    }
     start_item(now);
     pdl_wait();
     pdl_launch_dependents();
@@ -71,7 +75,7 @@ class AttnBlock {
     }
     attn_copies_wait<0>();
     zero_padded_rows();
-    if (has_exchanged_) cluster_wait();  // the others have read this block's state
+    if (has_arrived_) cluster_wait();  // the others have read this block's state
   }
 
  private:
@@ -218,7 +222,7 @@ class AttnBlock {
   // Each block of the team gets its share of this one's state.
   __device__ void exchange(const OwnState& own, int rank, int team) {
     const bool alone = work_.blocks_of_cluster() == 1;
-    if (has_exchanged_) cluster_wait();
+    if (has_arrived_) cluster_wait();
     if (alone) __syncthreads();
     const int share = L::kPositions / team;
     const int first_rank = static_cast<int>(cluster_rank()) - rank;
@@ -241,7 +245,7 @@ class AttnBlock {
   __device__ void end_exchange() {
     if (work_.blocks_of_cluster() == 1) return;
     cluster_arrive();
-    has_exchanged_ = true;
+    has_arrived_ = true;
   }
 
   // Whether this block is the last of n to say so. REQUIRES: all threads call it.
@@ -282,7 +286,7 @@ class AttnBlock {
   AttnLeaf<L> leaf_;
   AttnLevels<L> levels_;
   AttnState<L::kChunks> run_;
-  bool has_exchanged_ = false;  // with the cluster: its blocks may still be reading
+  bool has_arrived_ = false;  // the cluster's blocks may not have begun, or may still be reading
   bool is_active_, is_inside_;  // the warp's tile, the thread's column
   int head_, last_token_;       // of the column; heads are counted through the rows
 };
