@@ -188,7 +188,7 @@ Recomputed recompute_probe(const Json& document) {
   out.summary = probe_figures(document);
   Json summary = document["summary"];
   put_figures(summary, out.summary);
-  out.gates = probe_gates(document, summary);
+  out.gates = probe_gates(document["samples"], summary);
   out.text = probe_text(summary, false);
   out.notes.push_back("of bits no samples are kept: their classes are as stored");
   return out;
