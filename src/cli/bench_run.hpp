@@ -26,6 +26,7 @@ struct BenchFlags {
   std::string types_k = "f16", types_v = "f16", ubatch = "512", n_seqs = "1";
   std::vector<std::string> prompt_gen;
   int repetitions = 5;
+  std::optional<int> profile_rounds;  // where -r was given
   std::optional<std::string> output;  // md
   bool no_warmup = false;
   bool profile = false;

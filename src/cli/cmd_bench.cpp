@@ -120,7 +120,7 @@ int profile_command(const BenchFlags& flags, const Context& context,
   OpenedModel opened = open_model(flags.model.model, std::move(options), context.flags);
   Profile profile = profile_decode(opened.model, machine,
                                    {.depths = depths,
-                                    .rounds = kProfileRounds,
+                                    .rounds = flags.profile_rounds.value_or(kProfileRounds),
                                     .seed = flags.seed,
                                     .fill = fills_of(flags).front()},
                                    context.flags);
@@ -371,10 +371,12 @@ RunCommand add_bench(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
-  app.add_option("-r,--repetitions", flags->repetitions, "Rounds; each runs every test once")
-      ->capture_default_str()
-      ->check(CLI::Range(1, static_cast<int>(report::kMostRounds)))
-      ->type_name("N");
+  const CLI::Option* rounds =
+      app.add_option("-r,--repetitions", flags->repetitions,
+                     "Rounds; each runs every test once. Of --profile 15 unless given")
+          ->capture_default_str()
+          ->check(CLI::Range(1, static_cast<int>(report::kMostRounds)))
+          ->type_name("N");
   app.add_option("-o,--output", flags->output, "csv, json, jsonl, md or sql: llama-bench's rows")
       ->default_str("md")
       ->type_name("FORMAT");
@@ -401,7 +403,10 @@ RunCommand add_bench(CLI::App& app, Context& context) {
   app.add_option("--depths", flags->profile_depths, "Depths of the profile, in tokens")
       ->capture_default_str()
       ->type_name("A,B");
-  return [flags, &context] { return cmd_bench(*flags, context); };
+  return [flags, &context, rounds] {
+    if (rounds->count() > 0) flags->profile_rounds = flags->repetitions;
+    return cmd_bench(*flags, context);
+  };
 }
 
 }  // namespace fathom::cli

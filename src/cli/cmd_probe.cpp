@@ -23,6 +23,7 @@
 #include "convert/model_shape.hpp"
 #include "engine/bind_model.hpp"
 #include "measure/machine.hpp"
+#include "report/probe_report.hpp"
 #include "report/result.hpp"
 
 namespace fathom::cli {
@@ -229,15 +230,15 @@ int cmd_probe(const ProbeFlags& flags, const Context& context) {
   ProbeResults results = prober.run();
   if (has_kernels_apart(c, results)) add_kernels_apart(c, results);
   report::Result document;
-  document.gates = probe_gates(c, results);
+  document.samples = probe_samples(results);
+  document.summary = probe_summary(c, results, prober.map());
+  document.gates = report::probe_gates(document.samples, document.summary);
   if (context.flags.json) {
     document.command = context.arguments;
     document.machine = report::machine_json(machine);
-    document.samples = probe_samples(results);
-    document.summary = probe_summary(c, results, prober.map());
     write_stdout(dump_json(document.to_json(), 2) + "\n");
   } else {
-    write_stdout(probe_text(c, results, prober.map()));
+    write_stdout(report::probe_text(document.summary, stdout_colour()));
   }
   for (const std::string& line : report::failed_gates(document.gates)) write_stderr_line(line);
   return document.trusted() ? 0 : exit_status(ErrorCode::untrusted);

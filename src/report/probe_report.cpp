@@ -14,6 +14,7 @@
 #include "measure/statistics.hpp"
 #include "report/ceiling.hpp"
 #include "report/fields.hpp"
+#include "report/kernel_name.hpp"
 #include "report/table.hpp"
 
 namespace fathom::report {
@@ -96,6 +97,20 @@ Json figures_json(std::span<const double> us, std::span<const double> peaks, dou
            shares.empty() ? Json(nullptr) : finite_or_null(100 * measure::median(shares))}};
 }
 
+// Those of a call's kernels apart, which keep their samples beside them; null where there are none.
+Json kernels_figures(const Fields& stored, uint64_t seed) {
+  if (!stored.has("kernels")) return nullptr;
+  const Fields kernels = stored.at("kernels");
+  Json out = Json::array();
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const std::vector<double> us = kernels.at(i).at("values_us").numbers();
+    if (us.empty()) kernels.at(i).at("values_us").refuse("one value at least");
+    const measure::Interval ci = measure::bootstrap_median(us, seed);
+    out.push_back({{"us", measure::median(us)}, {"ci", {ci.lo, ci.hi}}});
+  }
+  return out;
+}
+
 std::string name_of(const Fields& size, size_t variant) {
   return size.at("variants").at(variant).at("name").text();
 }
@@ -115,6 +130,10 @@ Json size_figures(const Fields& size, const Samples& samples, uint64_t seed) {
       const auto peaks = samples.of(size, is_cold(memory) ? "ceiling" : "cached_ceiling");
       variant[memory] = figures_json(us, peaks, declared_bytes(size), seed);
       variant[memory]["over_first"] = ratio_json(compared, samples.of(size, base));
+      const Fields stored = size.at("variants").at(i);
+      if (stored.json().contains(memory) && stored.at(memory).json().contains("kernels")) {
+        variant[memory]["kernels"] = kernels_figures(stored.at(memory), seed);
+      }
     }
   }
   return {{"variants", std::move(variants)}};
@@ -175,7 +194,7 @@ Json probe_figures(const Json& document) {
 }
 
 // The worst share of the memory's peak among cold times, and whether that peak is credible.
-std::vector<Gate> probe_gates(const Json& document, const Json& summary) {
+std::vector<Gate> probe_gates(const Json& samples_json, const Json& summary) {
   Gate ceiling{.id = "ceiling",
                .pass = true,
                .value = {},
@@ -196,7 +215,7 @@ std::vector<Gate> probe_gates(const Json& document, const Json& summary) {
   }
   ceiling.pass = !ceiling.value || *ceiling.value <= kCeilingRatio;
   std::vector<double> peaks;
-  const Fields samples = Fields(document, "").at("samples");
+  const Fields samples(samples_json, "samples");
   for (size_t i = 0; i < samples.size(); ++i) {
     if (samples.at(i).at("arm").text() == "ceiling")
       peaks.push_back(samples.at(i).at("gbps").positive());
@@ -285,6 +304,24 @@ std::string kernels_text(const Fields& kernels) {
   return out;
 }
 
+// The kernels of a variant's call apart, hot and cold.
+std::string apart_text(const Fields& variant) {
+  std::string out;
+  for (const char* memory : kMemories) {
+    if (!variant.has(memory) || !variant.at(memory).has("kernels")) continue;
+    const Fields kernels = variant.at(memory).at("kernels");
+    if (kernels.size() < 2) continue;
+    out += fmt::format("  {}:", memory);
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      out += fmt::format("{} {} {:.2f} us", i > 0 ? "," : "",
+                         short_kernel_name(kernels.at(i).at("kernel").text()),
+                         kernels.at(i).at("us").number());
+    }
+    out += "\n";
+  }
+  return out;
+}
+
 std::string rotation_text(const Fields& rotation) {
   return fmt::format(
       ": {} declared; cold: {} sets, {:.1f} caches between two visits{}; hot: {}\n",
@@ -307,6 +344,7 @@ std::string size_text(const Fields& summary, const Fields& size, bool colour) {
     if (!variants.at(i).has("kernels")) continue;
     out += fmt::format("{}: {}\n", variants.at(i).at("name").text(),
                        kernels_text(variants.at(i).at("kernels")));
+    out += apart_text(variants.at(i));
   }
   return out;
 }

@@ -17,7 +17,7 @@ namespace fathom::report {
 Json probe_figures(const Json& document);
 
 // `summary`: with these figures.
-std::vector<Gate> probe_gates(const Json& document, const Json& summary);
+std::vector<Gate> probe_gates(const Json& samples, const Json& summary);
 std::string probe_text(const Json& summary, bool colour);
 
 }  // namespace fathom::report

@@ -95,6 +95,17 @@ TEST(ProbeReport, AChangedFigureIsFound) {
   EXPECT_THAT(review(bad).differences, Contains(HasSubstr("gates")));
 }
 
+TEST(ProbeReport, KernelsApartFollowFromTheirValues) {
+  Json apart = only_size(stored("probe_variants.json"), 2);
+  apart["summary"]["sizes"][0]["variants"][0]["cold"]["kernels"] = {
+      {{"kernel", "partial"}, {"us", 4}, {"ci", {3, 5}}, {"values_us", {3, 4, 5}}},
+      {{"kernel", "combine"}, {"us", 2}, {"ci", {1, 3}}, {"values_us", {1, 2, 3}}}};
+  EXPECT_THAT(review(apart).differences, IsEmpty());
+  EXPECT_THAT(review(apart).recomputed.text, HasSubstr("  cold: partial 4.00 us, combine 2.00 us"));
+  apart["summary"]["sizes"][0]["variants"][0]["cold"]["kernels"][1]["us"] = 1;
+  EXPECT_THAT(review(apart).differences, Contains(HasSubstr("variants[0].cold.kernels[1].us")));
+}
+
 TEST(ProbeReport, AChangedSampleAndAChangedMapAreFound) {
   Json bad = only_size(stored("probe_variants.json"), 2);
   for (Json& sample : bad["samples"]) {

@@ -188,7 +188,7 @@ Recomputed recompute_probe(const Json& document) {
   out.summary = probe_figures(document);
   Json summary = document["summary"];
   put_figures(summary, out.summary);
-  out.gates = probe_gates(document, summary);
+  out.gates = probe_gates(document["samples"], summary);
   out.text = probe_text(summary, false);
   out.notes.push_back("of bits no samples are kept: their classes are as stored");
   return out;
@@ -310,6 +310,19 @@ std::string command_of(const Fields& words) {
   return text;
 }
 
+// What scripts and other flags write is told apart from a damaged result.
+void require_result(const Json& document) {
+  if (document.is_array()) {
+    fail(
+        ErrorCode::bad_file,
+        "the document: expected an object as --json prints it, found an array, as of the rows that "
+        "bench -o json prints");
+  }
+  if (document.is_object() && !document.contains("schema")) {
+    fail(ErrorCode::bad_file, "schema is missing: this is not what --json of a command prints");
+  }
+}
+
 }  // namespace
 
 std::span<const Recomputer> recomputers() { return kRecomputers; }
@@ -345,6 +358,7 @@ bool same_json(const Json& stored, const Json& recomputed) {
 }
 
 Reviewed review(const Json& document) {
+  require_result(document);
   const Fields fields(document, "");
   const std::string schema = fields.at("schema").text();
   if (schema != kResultSchema) {

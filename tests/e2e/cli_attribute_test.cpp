@@ -18,12 +18,12 @@ std::string text_of(const std::filesystem::path& path) {
 
 TEST_F(Cli, AttributePrintsADocumentAndWritesItsFiles) {
   const std::filesystem::path page = folder_ / "growth.html", trace = folder_ / "growth.pftrace";
-  const Finished run = fathom({"attribute", model(), "--depths", "8,40", "--seconds", "0.5",
-                               "--json", "--html", page, "--perfetto", trace});
+  const Finished run = fathom({"attribute", model(), "--depths", "8,40", "--seconds", "0.5", "-r",
+                               "6", "-t", "1", "--json", "--html", page, "--perfetto", trace});
   const Json json = document(run);
   const Json& a = json["summary"]["attribution"];
   EXPECT_EQ(a["depths"].size(), 2u);
-  EXPECT_GE(a["rounds"].get<int>(), 10);
+  EXPECT_GE(a["rounds"].get<int>(), 6);
   EXPECT_GT(a["closure"]["limit_ns"].get<double>(), 0);
   EXPECT_GT(std::filesystem::file_size(page), 20'000u);
   EXPECT_GT(std::filesystem::file_size(trace), 500u);
@@ -41,8 +41,9 @@ TEST_F(Cli, AttributePrintsADocumentAndWritesItsFiles) {
 }
 
 TEST_F(Cli, AttributeConfirmsWithAnotherCacheType) {
-  const Json json = document(fathom({"attribute", model(), "--depths", "8,200", "--seconds", "0.5",
-                                     "--confirm", "cache-type=f32", "--json"}));
+  const Json json =
+      document(fathom({"attribute", model(), "--depths", "8,200", "--seconds", "0.5", "-r", "6",
+                       "-t", "1", "--confirm", "cache-type=f32", "--json"}));
   const Json& confirmations = json["summary"]["attribution"]["confirmations"];
   bool trusted = true;
   for (const Json& gate : json["gates"]) trusted = trusted && gate["pass"].get<bool>();

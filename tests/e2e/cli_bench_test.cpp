@@ -3,6 +3,7 @@
 // others use.
 #include <algorithm>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -65,7 +66,7 @@ TEST_F(Cli, BenchCountsGraphsAndSetsADeviceAgainstItsOwnMemory) {
   std::vector<std::string> reference = run;
   reference.insert(reference.end(), {"--backend", "reference"});
   EXPECT_EQ(fathom(on_device(run)).out, fathom(reference).out);
-  EXPECT_THAT(fathom(on_device({"bench", model(), "--profile", "--depths", "4,8"})).out,
+  EXPECT_THAT(fathom(on_device({"bench", model(), "--profile", "--depths", "4,8", "-r", "3"})).out,
               AllOf(HasSubstr("norm_qkv_rope_append"), HasSubstr("our read stream")));
 }
 
@@ -266,8 +267,10 @@ RunOptions with_driver(const std::filesystem::path& folder, const std::string& l
   return options;
 }
 
+// Each looks for up to four seconds whether the GPU becomes idle: at once, they take no longer.
 TEST_F(Cli, BenchRefusesABusyGpu) {
-  const auto bench = [&](const std::string& driver, std::vector<std::string> more) {
+  const auto bench = [&](const std::string& name, const std::string& driver,
+                         std::vector<std::string> more) {
     std::vector<std::string> command{"bench",
                                      model(),
                                      "-p",
@@ -281,17 +284,24 @@ TEST_F(Cli, BenchRefusesABusyGpu) {
                                      "--backend-dir",
                                      std::string(FATHOM_TEST_BACKENDS) + "/gpu"};
     command.insert(command.end(), more.begin(), more.end());
-    return fathom(command, with_driver(folder_, driver));
+    std::filesystem::create_directory(folder_ / name);
+    const RunOptions options = with_driver(folder_ / name, driver);
+    return std::async(std::launch::async, [=] { return fathom(command, options); });
   };
-  expect_one_line_error(bench("process 4242 3000000000\n", {}), 3,
+  const std::string busy = "process 4242 3000000000\n";
+  auto refused = bench("refused", busy, {});
+  auto computing = bench("computing", "utilisation 40\n", {});
+  auto unknown = bench("unknown", "without nvmlDeviceGetComputeRunningProcesses_v3\n", {});
+  auto hidden = bench("hidden", "used 50000000000\n", {"--profile", "--depths", "4"});
+  auto allowed = bench("allowed", busy, {"--allow-busy", "--json"});
+  auto allowed_text = bench("text", busy, {"--allow-busy"});
+  expect_one_line_error(refused.get(), 3,
                         "1 other process runs on it: pid 4242 (3000 MB) (--allow-busy");
-  expect_one_line_error(bench("utilisation 40\n", {}), 3, "it is 40 % busy");
-  expect_one_line_error(bench("without nvmlDeviceGetComputeRunningProcesses_v3\n", {}), 3,
-                        "cannot prove it idle");
-  expect_one_line_error(bench("used 50000000000\n", {"--profile", "--depths", "4"}), 3,
-                        "though no process is listed");
+  expect_one_line_error(computing.get(), 3, "it is 40 % busy");
+  expect_one_line_error(unknown.get(), 3, "cannot prove it idle");
+  expect_one_line_error(hidden.get(), 3, "though no process is listed");
 
-  const Finished marked = bench("process 4242 3000000000\n", {"--allow-busy", "--json"});
+  const Finished marked = allowed.get();
   const Json json = document(marked);
   EXPECT_EQ(marked.status, 4);
   EXPECT_THAT(json["summary"]["watermark"].get<std::string>(), HasSubstr("pid 4242"));
@@ -303,7 +313,7 @@ TEST_F(Cli, BenchRefusesABusyGpu) {
   EXPECT_EQ(json["samples"][1]["clock_mhz"], 1500) << "of the GPU";
   EXPECT_EQ(json["machine"]["state"]["before"]["gpus"][0]["processes"][0]["pid"], 4242);
   EXPECT_TRUE(json["summary"]["rows"][0]["gap_pct"].is_null());
-  const Finished text = bench("process 4242 3000000000\n", {"--allow-busy"});
+  const Finished text = allowed_text.get();
   EXPECT_THAT(text.out, HasSubstr("NOT TO BE QUOTED"));
   EXPECT_THAT(text.err, HasSubstr("measured on a GPU that is not idle"));
 }
@@ -370,7 +380,9 @@ TEST_F(Cli, ProfileAddsUpAndHasBothDepths) {
   ASSERT_GT(attention_bytes[0], 0);
   EXPECT_EQ(attention_bytes[1] * 17, attention_bytes[0] * 201);
 
-  const Finished table = fathom({"bench", model(), "--profile", "--depths", "16,200", "-t", "1"});
+  EXPECT_EQ(profile["order"].size(), 15u);
+  const Finished table =
+      fathom({"bench", model(), "--profile", "--depths", "16,200", "-t", "1", "-r", "3"});
   EXPECT_THAT(table.out,
               AllOf(HasSubstr("attn"), HasSubstr("sample"), HasSubstr("ms @16"),
                     HasSubstr("growth ms"), Not(HasSubstr("-0.000")), HasSubstr("sum of the ops"),
@@ -390,7 +402,8 @@ TEST_F(Cli, DoctorMeasuresAndRunUsesIt) {
   // bench and --profile take ceilings of their own and leave doctor's alone.
   document(fathom({"bench", model(), "-p", "0", "-n", "4", "-r", "1", "-t", "1", "--json"}));
   expect_doctors_ceiling();
-  document(fathom({"bench", model(), "--profile", "--depths", "8", "-t", "1", "--json"}));
+  document(
+      fathom({"bench", model(), "--profile", "--depths", "8", "-t", "1", "-r", "3", "--json"}));
   expect_doctors_ceiling();
   const Finished run = fathom({"run", model(), "-p", "a", "-n", "8", "--ignore-eos", "-t", "1"});
   EXPECT_THAT(run.err, HasSubstr(fmt::format("% of the {:.1f} GB/s measured here", gbps)));

@@ -42,7 +42,7 @@ TEST_F(Cli, ReportFindsAChangedFile) {
 
 TEST_F(Cli, ReportReadsOtherCommandsToo) {
   const Finished profile =
-      fathom({"bench", model(), "--profile", "--depths", "8,40", "--json", "-t", "1"});
+      fathom({"bench", model(), "--profile", "--depths", "8,40", "-r", "4", "--json", "-t", "1"});
   const Finished reviewed = fathom({"report", "-"}, input(profile.out));
   EXPECT_EQ(reviewed.status, profile.status) << reviewed.out;
   EXPECT_THAT(reviewed.out, AllOf(HasSubstr("depth 40: the ops add up to"),
