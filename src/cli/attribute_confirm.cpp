@@ -46,8 +46,8 @@ measure::ProbeInput input_of(const ConfirmSetting& setting, KvType cache) {
 class KnobRounds {
  public:
   KnobRounds(const std::string& op, const std::vector<std::string>& variants, KvType cache,
-             const Backend& backend, const ConfirmSetting& setting,
-             const measure::Machine& machine, const CommonFlags& common)
+             const Backend& backend, const ConfirmSetting& setting, const measure::Machine& machine,
+             const CommonFlags& common)
       : seed_(setting.seed),
         set_(named_variants(backend, op, variants, common)),
         stream_(make_stream(*backend.device)) {
@@ -103,7 +103,7 @@ double waves_of(const std::vector<KernelLaunch>& kernels) {
 }  // namespace
 
 report::Gate verbatim_gate(const std::string& what, const std::vector<KernelLaunch>& engine,
-                   const measure::ProbedCall& probed) {
+                           const measure::ProbedCall& probed) {
   report::Gate gate{.id = "verbatim", .pass = true, .value = {}, .limit = {}, .why = ""};
   if (const auto difference = measure::verbatim_difference(engine, probed)) {
     gate.pass = false;
@@ -113,7 +113,8 @@ report::Gate verbatim_gate(const std::string& what, const std::vector<KernelLaun
   const measure::ComparedBytes bytes = measure::compared_bytes(probed);
   gate.why = fmt::format(
       "{}: {} probed kernels are the engine's captured nodes by symbol, hash of the code, grid, "
-      "block, shared memory and {} bytes of arguments; {} bytes more are addresses in both, {} padding",
+      "block, shared memory and {} bytes of arguments; {} bytes more are addresses in both, {} "
+      "padding",
       what, engine.size(), bytes.values, bytes.addresses, bytes.padding);
   return gate;
 }

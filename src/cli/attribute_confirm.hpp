@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `attribute --confirm` probes: the op of each knob alone, as it is and changed, at the shape of
-// the deeper anchor, hot and cold, in this process.
+// What `attribute --confirm` probes: the op of each knob alone, as it is and changed, at the shape
+// of the deeper anchor, hot and cold, in this process.
 #pragma once
 
 #include <vector>

@@ -90,12 +90,13 @@ std::array<double, 2> predicted_growth(const Knob& knob, const Decomposition& be
 std::optional<std::string> share_text(const std::string& op, double unchanged_ns,
                                       const Confirmation::Effect& e) {
   const auto& [least, most] = *e.predicted_ns;
-  const double could = unchanged_ns - least > most - unchanged_ns ? least - unchanged_ns
-                                                                  : most - unchanged_ns;
+  const double could =
+      unchanged_ns - least > most - unchanged_ns ? least - unchanged_ns : most - unchanged_ns;
   const double did = e.changed_ns - unchanged_ns;
   if (std::abs(could) <= e.changed_ci.hi - e.changed_ci.lo) return std::nullopt;
-  const std::string came = fmt::format("{}: this could change its growth by {} at most, and {} came",
-                                       op, signed_time_text(could), signed_time_text(did));
+  const std::string came =
+      fmt::format("{}: this could change its growth by {} at most, and {} came", op,
+                  signed_time_text(could), signed_time_text(did));
   if (did / could < 0) return came + ": the other way, so something else came with it";
   return fmt::format("{} ({:.0f} %)", came, 100 * did / could);
 }

@@ -59,8 +59,7 @@ Knob variant_knob(const std::string& name, const OpenOptions& base, const ModelI
   const std::string wanted = name == kProduction ? "" : name;
   const OpVariant* const before =
       base.variant.empty() ? nullptr : &engine::find_variant(backend, base.variant);
-  const OpVariant* const after =
-      wanted.empty() ? nullptr : &engine::find_variant(backend, wanted);
+  const OpVariant* const after = wanted.empty() ? nullptr : &engine::find_variant(backend, wanted);
   if (before == after) {
     fail(ErrorCode::usage, "--confirm '{}': the engine runs {} already", name,
          before ? before->name : kProduction);
@@ -75,7 +74,7 @@ Knob variant_knob(const std::string& name, const OpenOptions& base, const ModelI
   knob.variant_after = after ? after->name : kProduction;
   knob.cache_before = knob.cache_after = info.kv_type;
   knob.text = fmt::format("{} {} -> {}", knob.op, knob.variant_before, knob.variant_after);
-  knob.apply = [wanted](OpenOptions& options) { options.variant = wanted; };
+  knob.apply = [runs = after ? after->name : ""](OpenOptions& options) { options.variant = runs; };
   if (before && after && are_seeds(*before, *after)) {
     knob.basis =
         "the same bytes at the peak of this run; the exposed rest between unchanged and in "

@@ -38,7 +38,8 @@ inline constexpr const char* kKernelsChildFlag = "--kernels-child";
 
 struct SizeResult {
   measure::ProbeInput input;
-  std::vector<measure::BitVerdict> verdicts;  // of each variant, worst over the size's neighbours too
+  std::vector<measure::BitVerdict>
+      verdicts;  // of each variant, worst over the size's neighbours too
   std::optional<measure::ProbeTimes> times;
   std::vector<measure::CallTimes> calls;  // kernel by kernel; none where a call has but one
 };

@@ -17,8 +17,8 @@ constexpr int64_t kUnknownCacheBytes = int64_t{1} << 20;  // of a device that do
 }  // namespace
 
 int64_t probe_cache_bytes(const Backend& backend, const measure::Machine& machine) {
-  const int64_t bytes = backend.device->shares_host_memory ? machine.llc_bytes
-                                                           : backend.device->info().l2_bytes;
+  const int64_t bytes =
+      backend.device->shares_host_memory ? machine.llc_bytes : backend.device->info().l2_bytes;
   return bytes > 0 ? bytes : kUnknownCacheBytes;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `probe` and `attribute --confirm` both need of a probe: the read ceilings beside it, how much
-// memory its operands may take, and what its times come to.
+// What `probe` and `attribute --confirm` both need of a probe: the read ceilings beside it, how
+// much memory its operands may take, and what its times come to.
 #pragma once
 
 #include <memory>

@@ -18,8 +18,8 @@ using measure::ProbeMemory;
 bool has_kernels_apart(const ProbeCommand& c, const ProbeResults& results) {
   if (c.is_sweep() || !c.backend.trace_source || !c.backend.has_graphs) return false;
   return std::ranges::any_of(results, [](const SizeResult& r) {
-    return r.times && std::ranges::any_of(r.times->kernels,
-                                          [](const auto& call) { return call.size() > 1; });
+    return r.times &&
+           std::ranges::any_of(r.times->kernels, [](const auto& call) { return call.size() > 1; });
   });
 }
 

@@ -31,8 +31,7 @@ uint64_t padding_mask(const KernelWord& word, const KernelWord& again) {
 
 std::optional<std::string> word_difference(const KernelWord& engine, const KernelWord& probed,
                                            uint64_t padding) {
-  const std::string field =
-      fmt::format("argument {} at byte {}", engine.parameter, engine.offset);
+  const std::string field = fmt::format("argument {} at byte {}", engine.parameter, engine.offset);
   if (engine.parameter != probed.parameter || engine.offset != probed.offset ||
       engine.bytes != probed.bytes) {
     return fmt::format("the arguments have another layout from {} on", field);
@@ -47,8 +46,7 @@ std::optional<std::string> word_difference(const KernelWord& engine, const Kerne
                      probed.value);
 }
 
-std::optional<std::string> kernel_difference(const KernelLaunch& engine,
-                                             const KernelLaunch& probed,
+std::optional<std::string> kernel_difference(const KernelLaunch& engine, const KernelLaunch& probed,
                                              const KernelLaunch& again) {
   if (engine.kernel != probed.kernel) return unlike("symbol", engine.kernel, probed.kernel);
   if (engine.code_hash == 0 || probed.code_hash == 0) {
@@ -81,7 +79,8 @@ std::optional<std::string> verbatim_difference(const std::vector<KernelLaunch>& 
   const size_t n = probed.kernels.size();
   if (engine.empty() || n == 0) return "no kernels to compare";
   if (engine.size() != n) return unlike("kernels", engine.size(), n);
-  if (probed.again.size() != n) return unlike("kernels of a second capture", n, probed.again.size());
+  if (probed.again.size() != n)
+    return unlike("kernels of a second capture", n, probed.again.size());
   for (size_t i = 0; i < n; ++i) {
     if (auto field = kernel_difference(engine[i], probed.kernels[i], probed.again[i])) {
       return fmt::format("kernel {} of {}: {}", i + 1, n, *field);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a kernel that is probed is the one that an engine runs: two nodes of captured graphs, field
-// by field. Every word of their parameters is compared but those that are addresses, which differ
-// between buffers by nature: there only that both are. Padding between the members of a parameter is
-// nobody's: bytes that two captures of one call leave different, over a stack of other bytes, are
-// not compared.
+// Whether a kernel that is probed is the one that an engine runs: two nodes of captured graphs,
+// field by field. Every word of their parameters is compared but those that are addresses, which
+// differ between buffers by nature: there only that both are. Padding between the members of a
+// parameter is nobody's: bytes that two captures of one call leave different, over a stack of other
+// bytes, are not compared.
 #pragma once
 
 #include <optional>

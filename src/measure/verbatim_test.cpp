@@ -17,9 +17,8 @@ KernelLaunch partial() {
   out.block = {32, 1, 1};
   out.shared_bytes = 0;
   out.code_hash = 0x1234;
-  out.arguments = {{0, 0, 8, 0x0000000400000001, false},
-                   {0, 8, 8, 0x7f1200000000, true},
-                   {0, 16, 4, 1, false}};
+  out.arguments = {
+      {0, 0, 8, 0x0000000400000001, false}, {0, 8, 8, 0x7f1200000000, true}, {0, 16, 4, 1, false}};
   return out;
 }
 
@@ -32,12 +31,15 @@ std::string difference_with(const std::function<void(KernelLaunch&)>& change) {
 TEST(Verbatim, AddressesMayDifferAndNothingElse) {
   EXPECT_EQ(difference_with([](KernelLaunch&) {}), "");
   EXPECT_EQ(difference_with([](KernelLaunch& k) { k.arguments[1].value += 4096; }), "");
-  EXPECT_THAT(difference_with([](KernelLaunch& k) { k.kernel = "attn_seed_partial_kernel<128, 8>"; }),
-              HasSubstr("symbol: attn_seed_partial_kernel<128, 4, false, 1> in the engine"));
+  EXPECT_THAT(
+      difference_with([](KernelLaunch& k) { k.kernel = "attn_seed_partial_kernel<128, 8>"; }),
+      HasSubstr("symbol: attn_seed_partial_kernel<128, 4, false, 1> in the engine"));
   EXPECT_THAT(difference_with([](KernelLaunch& k) { k.code_hash = 7; }), HasSubstr("code: hash"));
   EXPECT_THAT(difference_with([](KernelLaunch& k) { k.code_hash = 0; }),
               HasSubstr("nothing is known"));
-  EXPECT_THAT(difference_with([](KernelLaunch& k) { k.grid = {64, 28, 1}; }),
+  EXPECT_THAT(difference_with([](KernelLaunch& k) {
+                k.grid = {64, 28, 1};
+              }),
               HasSubstr("grid: 32 x 28 x 1 in the engine, 64 x 28 x 1 in the probe"));
   EXPECT_THAT(difference_with([](KernelLaunch& k) { k.block = {256, 1, 1}; }), HasSubstr("block"));
   EXPECT_THAT(difference_with([](KernelLaunch& k) { k.shared_bytes = 16; }),
@@ -75,7 +77,8 @@ TEST(Verbatim, PaddingIsNobodys) {
     out.arguments[0].value = value;
     return std::vector<KernelLaunch>{out};
   };
-  const std::vector<KernelLaunch> engine = with(0x3f80000000000001), probed = with(0x3f8000007f010001);
+  const std::vector<KernelLaunch> engine = with(0x3f80000000000001),
+                                  probed = with(0x3f8000007f010001);
   EXPECT_THAT(*verbatim_difference(engine, {probed, probed}), HasSubstr("argument 0 at byte 0"));
   const ProbedCall known{probed, with(0x3f800000aaaa0001)};
   EXPECT_FALSE(verbatim_difference(engine, known).has_value());

@@ -29,8 +29,8 @@ bool is_address(uint64_t value) {
 std::vector<KernelWord> words_of(const cudaKernelNodeParams& node) {
   std::vector<KernelWord> out;
   size_t offset = 0, bytes = 0;
-  for (int i = 0; cudaFuncGetParamInfo(node.func, static_cast<size_t>(i), &offset, &bytes) ==
-                  cudaSuccess;
+  for (int i = 0;
+       cudaFuncGetParamInfo(node.func, static_cast<size_t>(i), &offset, &bytes) == cudaSuccess;
        ++i) {
     const auto* const from = static_cast<const std::byte*>(node.kernelParams[i]);
     for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
@@ -75,8 +75,8 @@ std::vector<KernelLaunch> kernels_of(cudaGraph_t graph) {
     if (type != cudaGraphNodeTypeKernel) continue;
     cudaKernelNodeParams params{};
     check(cudaGraphKernelNodeGetParams(node, &params));
-    out.push_back(describe_launch(
-        {params.func, params.gridDim, params.blockDim, params.sharedMemBytes}));
+    out.push_back(
+        describe_launch({params.func, params.gridDim, params.blockDim, params.sharedMemBytes}));
     out.back().arguments = words_of(params);
   }
   return out;

@@ -69,12 +69,12 @@ void** __wrap___cudaRegisterFatBinary(void* binary) {
   return handle;
 }
 
-void __real___cudaRegisterFunction(void** handle, const char* host, char* device,
-                                   const char* name, int thread_limit, uint3* thread, uint3* block,
-                                   dim3* block_dim, dim3* grid_dim, int* warp_size);
-void __wrap___cudaRegisterFunction(void** handle, const char* host, char* device,
-                                   const char* name, int thread_limit, uint3* thread, uint3* block,
-                                   dim3* block_dim, dim3* grid_dim, int* warp_size) {
+void __real___cudaRegisterFunction(void** handle, const char* host, char* device, const char* name,
+                                   int thread_limit, uint3* thread, uint3* block, dim3* block_dim,
+                                   dim3* grid_dim, int* warp_size);
+void __wrap___cudaRegisterFunction(void** handle, const char* host, char* device, const char* name,
+                                   int thread_limit, uint3* thread, uint3* block, dim3* block_dim,
+                                   dim3* grid_dim, int* warp_size) {
   fathom::cuda::Registered& all = fathom::cuda::registered();
   const auto binary = all.data.find(handle);
   if (binary != all.data.end()) all.of_kernel[name].push_back(binary->second);

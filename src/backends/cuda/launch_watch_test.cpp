@@ -6,7 +6,6 @@
 #include "backends/cuda/kernel_code.hpp"
 #include "kernels/attn/attn_cases.hpp"
 #include "kernels/attn/attn_seed_plan.hpp"
-#include "measure/verbatim.hpp"
 #include "tests/support/cuda_fixture.hpp"
 
 namespace fathom {
@@ -99,18 +98,23 @@ TEST_F(LaunchWatch, NodesOfAGraphHaveTheirArguments) {
   ASSERT_EQ(engine.size(), 2u);
   EXPECT_THAT(engine[0].kernel, testing::HasSubstr("attn_seed_partial_kernel"));
   EXPECT_EQ(engine[0].grid, (std::array{32, 28, 1}));
-  const measure::ComparedBytes bytes = measure::compared_bytes({engine, engine});
-  EXPECT_EQ(bytes.addresses, 2 * 8 * 8) << "K, V, pos, slot, pages, q, out and states";
-  EXPECT_GT(bytes.values, 2 * 40);
+  int n_addresses = 0;
+  for (const KernelWord& word : engine[0].arguments) n_addresses += word.is_address;
+  EXPECT_EQ(n_addresses, 8) << "K, V, pos, slot, pages, q, out and states";
+  EXPECT_NE(engine[0].code_hash, 0u);
   const std::vector<KernelLaunch> elsewhere = nodes_of({}, other_k.get());
-  EXPECT_EQ(measure::verbatim_difference(engine, {elsewhere, elsewhere}), std::nullopt);
-  const auto other = [&](const cuda::AttnSeedKnobs& knobs) {
-    const std::vector<KernelLaunch> probed = nodes_of(knobs, k.get());
-    return measure::verbatim_difference(engine, {probed, probed}).value_or("");
-  };
-  EXPECT_THAT(other({.splits = 64}), testing::HasSubstr("grid: 32 x 28 x 1"));
-  EXPECT_THAT(other({.window = 16}), testing::HasSubstr("argument 0 at byte"));
-  EXPECT_THAT(other({.staging = 8}), testing::HasSubstr("symbol"));
+  ASSERT_EQ(elsewhere[0].arguments.size(), engine[0].arguments.size());
+  int n_moved = 0;
+  for (size_t i = 0; i < engine[0].arguments.size(); ++i) {
+    const KernelWord &a = engine[0].arguments[i], &b = elsewhere[0].arguments[i];
+    EXPECT_EQ(a.is_address, b.is_address);
+    n_moved += a.value != b.value;
+    if (a.value != b.value) EXPECT_TRUE(a.is_address) << i;
+  }
+  EXPECT_EQ(n_moved, 1) << "the keys";
+  EXPECT_EQ(nodes_of({.splits = 64}, k.get())[0].grid, (std::array{64, 28, 1}));
+  EXPECT_NE(nodes_of({.window = 16}, k.get())[0].arguments, engine[0].arguments);
+  EXPECT_NE(nodes_of({.staging = 8}, k.get())[0].kernel, engine[0].kernel);
   EXPECT_TRUE(api().watch_captures([] {}).empty());
 }
 
