@@ -26,7 +26,7 @@ struct SassInstruction {
   std::string name() const;  // "LDG"; a number such as "0x9c3" where it has no known name
   bool is_branch() const;
   bool ends_flow() const;  // what stands behind is not reached from here
-  bool may_load() const;   // from global or local memory or as a texture: what L1TEX serves
+  bool may_load() const;   // what L1TEX serves, or a question whether bulk copies have ended
 };
 
 SassInstruction decode_sass(std::span<const std::byte, kSassBytes> bytes, int64_t offset,
