@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 
@@ -40,27 +41,15 @@ Counted counted() {
   Counted out;
   out.runs[0] = run_of({1e6, 0, 1000, 2000, 10, 1, 2, 3});
   out.runs[1] = run_of({40e6, 1e6, 9500, 11000, 20, 5, 30, 10});
-  out.launches = {{"attn",
-                   {.kernel = "combine",
-                    .grid = {28, 1, 1},
-                    .block = {32, 1, 1},
-                    .shared_bytes = 0,
-                    .local_bytes = 0,
-                    .registers = 40,
-                    .blocks_per_sm = 32,
-                    .occupancy = 0.5,
-                    .waves = 0.01}},
-                  {"attn",
-                   {.kernel = "partial",
-                    .grid = {32, 28, 1},
-                    .block = {32, 1, 1},
-                    .shared_bytes = 0,
-                    .local_bytes = 0,
-                    .registers = 64,
-                    .blocks_per_sm = 32,
-                    .occupancy = 0.5,
-                    .waves = 0.21}},
-                  {"other", {}}};
+  const auto launch = [&](const char* op, std::array<int, 3> grid, double waves) {
+    OpLaunch& to = out.launches.emplace_back();
+    to.op = op;
+    to.launch.grid = grid;
+    to.launch.waves = waves;
+  };
+  launch("attn", {28, 1, 1}, 0.01);
+  launch("attn", {32, 28, 1}, 0.21);
+  launch("other", {900, 1, 1}, 1);
   return out;
 }
 
