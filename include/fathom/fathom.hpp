@@ -79,6 +79,10 @@ class FATHOM_API Model {
   // set before the first step, and to outlive the model. Steps run as they do without it.
   void set_capture_scope_sink(OpScopeSink* sink);
 
+  // Whether decode steps may run as graphs where the backend has them, as they do at first.
+  // Without, their kernels are launched one by one, with the same results.
+  void set_graph_replay(bool replays);
+
  private:
   friend class Sequence;
   struct Impl;

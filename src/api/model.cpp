@@ -94,4 +94,6 @@ void Model::set_capture_scope_sink(OpScopeSink* sink) {
   impl_->engine->runner().set_capture_sink(sink);
 }
 
+void Model::set_graph_replay(bool replays) { impl_->engine->runner().set_graph_replay(replays); }
+
 }  // namespace fathom

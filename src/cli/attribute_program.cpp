@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/finite.hpp"
 #include "base/fnv1a.hpp"
+#include "cli/watched_model.hpp"
 #include "measure/core_clock.hpp"
 #include "measure/statistics.hpp"
 
@@ -16,18 +17,6 @@ namespace {
 
 constexpr double kCacheSeconds = 0.02;
 constexpr double kFlopSeconds = 0.01;
-
-// A sink for a scope, so that no exception leaves a dead one behind.
-class Watched {
- public:
-  Watched(Model& model, OpScopeSink* sink) : model_(model) { model_.set_op_scope_sink(sink); }
-  ~Watched() { model_.set_op_scope_sink(nullptr); }
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-
- private:
-  Model& model_;
-};
 
 double median_or_zero(const std::vector<double>& values) {
   return values.empty() ? 0 : measure::median(values);
@@ -131,8 +120,10 @@ PeakSampler::PeakSampler(const ModelInfo& info, const measure::Machine& machine,
     host_cache_ = std::make_unique<measure::ReadBandwidth>(
         measure::ReadBandwidthOptions{.threads = info.threads, .buffer_bytes = cache_bytes_ / 2});
     flops_ = std::make_unique<measure::FlopPeak>(info.threads);
-  } else if (const DeviceApi* device = device_of(common); device->read_cached) {
-    device_cache_ = std::make_unique<measure::CachedBandwidth>(*device);
+  } else {
+    const DeviceApi& device = *device_of(common);
+    if (device.read_cached) device_cache_ = std::make_unique<measure::CachedBandwidth>(device);
+    if (device.arithmetic_stream) device_flops_ = std::make_unique<measure::DeviceFlops>(device);
   }
 }
 
@@ -141,15 +132,23 @@ void PeakSampler::sample() {
   if (host_cache_) cache_gbps_.push_back(host_cache_->sample_gbps(kCacheSeconds));
   if (device_cache_) cache_gbps_.push_back(device_cache_->sample_gbps());
   if (flops_) gflops_.push_back(flops_->sample_gflops(kFlopSeconds));
+  if (!device_flops_) return;
+  gflops_.push_back(device_flops_->sample_gflops(Arithmetic::f32));
+  f16_gflops_.push_back(device_flops_->sample_gflops(Arithmetic::f16_tensor));
+  int8_gops_.push_back(device_flops_->sample_gflops(Arithmetic::int8_tensor));
 }
 
 measure::Peaks PeakSampler::peaks() const {
   measure::Peaks peaks{.memory_gbps = median_or_zero(memory_gbps_),
                        .cache_gbps = {},
                        .gflops = {},
-                       .cache_bytes = cache_bytes_};
+                       .cache_bytes = cache_bytes_,
+                       .f16_tensor_gflops = {},
+                       .int8_tensor_gops = {}};
   if (!cache_gbps_.empty()) peaks.cache_gbps = measure::median(cache_gbps_);
   if (!gflops_.empty()) peaks.gflops = measure::median(gflops_);
+  if (!f16_gflops_.empty()) peaks.f16_tensor_gflops = measure::median(f16_gflops_);
+  if (!int8_gops_.empty()) peaks.int8_tensor_gops = measure::median(int8_gops_);
   return peaks;
 }
 

@@ -16,6 +16,7 @@
 #include "fathom/fathom.hpp"
 #include "measure/cached_bandwidth.hpp"
 #include "measure/decomposition.hpp"
+#include "measure/device_flops.hpp"
 #include "measure/flop_peak.hpp"
 #include "measure/observation.hpp"
 #include "measure/op_trace.hpp"
@@ -105,8 +106,9 @@ class PeakSampler {
   std::unique_ptr<measure::ReadBandwidth> host_cache_;
   std::unique_ptr<measure::CachedBandwidth> device_cache_;
   std::unique_ptr<measure::FlopPeak> flops_;
+  std::unique_ptr<measure::DeviceFlops> device_flops_;
   int64_t cache_bytes_;
-  std::vector<double> memory_gbps_, cache_gbps_, gflops_;
+  std::vector<double> memory_gbps_, cache_gbps_, gflops_, f16_gflops_, int8_gops_;
 };
 
 }  // namespace fathom::cli

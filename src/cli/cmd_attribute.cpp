@@ -11,10 +11,12 @@
 #include "cli/arguments.hpp"
 #include "cli/attribute_census.hpp"
 #include "cli/attribute_confirm.hpp"
+#include "cli/attribute_evidence.hpp"
 #include "cli/attribute_program.hpp"
 #include "cli/command.hpp"
 #include "cli/confirm.hpp"
 #include "cli/engine_kernels.hpp"
+#include "cli/gpu_guard.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/profile.hpp"
@@ -23,6 +25,7 @@
 #include "measure/observation_json.hpp"
 #include "report/attribution_gates.hpp"
 #include "report/attribution_report.hpp"
+#include "report/bench_summary.hpp"
 
 namespace fathom::cli {
 namespace {
@@ -45,6 +48,8 @@ struct AttributeFlags {
   int n_parallel = 1;
   bool separate = false;
   bool census_child = false;
+  std::string evidence_child;
+  bool allow_busy = false;
 };
 
 std::vector<int64_t> depths_of(const AttributeFlags& flags) {
@@ -183,6 +188,7 @@ struct Measured {
   Observation observation;
   measure::Peaks peaks;
   std::vector<double> memory_gbps;  // samples
+  std::optional<EagerSamples> eager{};
 };
 
 Observation observe_all(const AttributeFlags& flags, measure::StepProgram& program,
@@ -301,6 +307,9 @@ std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vect
     for (size_t s = 0; s < seen.size(); ++s) out[s].observation = seen[s];
     samplers.fill(out);
   }
+  for (size_t s = 0; s < out.size(); ++s) {
+    out[s].eager = time_eager_steps(subjects[s].opened->model, *subjects[s].program, depths.size());
+  }
   subjects.clear();
   std::vector<CensusResult> censuses = census_in_child(context.arguments);
   if (censuses.size() != out.size()) {
@@ -347,10 +356,30 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
   return 0;
 }
 
+int evidence_child(const AttributeFlags& flags, const CommonFlags& common) {
+  const EvidenceSource source(flags.evidence_child, common);
+  Json out = source.nothing();
+  if (source.usable()) {
+    const std::vector<int64_t> all = depths_of(flags);
+    const Subject subject = open_subject(flags, {all.front(), all.back()}, common);
+    out = source.watch(subject.opened->model, *subject.program, *device_of(common));
+  }
+  write_stdout(dump_json(out));
+  return 0;
+}
+
 // --- The report
 
-bool computes_in_f32(const std::string& op, const AttributeFlags& flags) {
-  return op == "attn" || flags.model.activations == "f32";
+// With what an op computes, if it does: on the host in f32, or in whatever instructions int8
+// activations take; on a device on its tensor cores, but for the variants of attention.
+std::optional<Arithmetic> arithmetic_of(const measure::OpCost& cost, const AttributeFlags& flags,
+                                        bool on_device) {
+  const bool attends = cost.op == "attn";
+  const bool f32 =
+      attends ? !on_device || !flags.variant.empty() : flags.model.activations == "f32";
+  if (cost.flops == 0 || (!f32 && !on_device)) return std::nullopt;
+  if (f32) return Arithmetic::f32;
+  return attends ? Arithmetic::f16_tensor : Arithmetic::int8_tensor;
 }
 
 measure::OpCost cost_of(const std::vector<measure::OpCost>& costs, const std::string& op) {
@@ -364,9 +393,10 @@ void decompose_ops(AttributionReport& r, const AttributeFlags& flags,
   if (r.peaks.memory_gbps <= 0) return;
   for (const measure::OpGrowth& op : r.attribution.ops) {
     if (std::find(ops.begin(), ops.end(), op.op) == ops.end()) continue;
-    r.decompositions.push_back(measure::decompose(
-        op, cost_of(r.costs_lo, op.op), cost_of(r.costs_hi, op.op), computes_in_f32(op.op, flags),
-        report::total_bytes(r.costs_hi), r.peaks));
+    const measure::OpCost hi = cost_of(r.costs_hi, op.op);
+    r.decompositions.push_back(measure::decompose(op, cost_of(r.costs_lo, op.op), hi,
+                                                  arithmetic_of(hi, flags, r.on_device),
+                                                  report::total_bytes(r.costs_hi), r.peaks));
   }
 }
 
@@ -396,6 +426,9 @@ AttributionReport report_of(const AttributeFlags& flags, const std::vector<int64
   r.attribution = measure::attribute(m.observation, kv_tokens);
   r.peaks = m.peaks;
   r.kv_token_bytes = m.facts.kv_token_bytes;
+  r.on_device = !m.facts.info.in_host_memory;
+  if (m.eager) r.eager = m.eager->quiet();
+  r.overlaps = measure::overlaps_of(m.observation.lo().shown, m.observation.hi().shown);
   r.costs_lo = op_costs(m.facts.costs.front());
   r.costs_hi = op_costs(m.facts.costs.back());
   return r;
@@ -409,24 +442,25 @@ std::vector<std::string> growing_ops(const AttributionReport& r) {
   return ops;
 }
 
-// What is known of an op's launches at the deeper anchor.
-measure::Evidence evidence_of(const std::string& op, const Measured& m,
-                              const measure::Machine& machine, const DeviceApi* device) {
+// What is known of an op's launches at the deeper anchor, beside what further processes saw.
+measure::Evidence host_evidence(const measure::Machine& machine) {
   measure::Evidence evidence;
   evidence.why_no_counters =
-      machine.counters.empty() ? "not read by this command yet" : machine.counters;
-  if (!device) return evidence;
-  evidence.units = device->info().compute_units;
-  for (const measure::Launch& launch : m.observation.hi().plan) {
-    if (launch.key.op != op) continue;
-    const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
-    evidence.blocks = std::max(evidence.blocks.value_or(0), blocks);
-  }
+      machine.counters.empty() ? "not read on the host by this command" : machine.counters;
   return evidence;
 }
 
-void judge(AttributionReport& r, const Measured& m, const measure::Machine& machine,
-           const DeviceApi* device) {
+void add_evidence(AttributionReport& r, const EvidenceRuns* runs, const measure::Machine& machine,
+                  const DeviceApi* device) {
+  for (const measure::Decomposition& parts : r.decompositions) {
+    r.evidence.push_back({parts.op, parts.bytes_hi,
+                          runs ? measure::evidence_of(parts.op, runs->counted, runs->sampled,
+                                                      device->info().compute_units)
+                               : host_evidence(machine)});
+  }
+}
+
+void judge(AttributionReport& r, const Measured& m) {
   report::LogitsHashes hashes;
   for (int i : {0, 1}) {
     hashes.unwatched[i] = m.facts.unwatched_hash[i];
@@ -435,17 +469,43 @@ void judge(AttributionReport& r, const Measured& m, const measure::Machine& mach
   r.gates = report::attribution_gates(r);
   r.gates.push_back(report::plan_gate(r, hashes));
   if (!r.trusted()) return;
-  if (const auto gaps = measure::diagnose_gaps(r.attribution)) r.diagnoses.push_back(*gaps);
+  if (const auto gaps = measure::diagnose_gaps(r.attribution, r.eager)) {
+    r.diagnoses.push_back(*gaps);
+  }
   for (const measure::Decomposition& parts : r.decompositions) {
-    r.diagnoses.push_back(
-        measure::diagnose(parts, evidence_of(parts.op, m, machine, device), r.peaks));
+    const auto of = std::find_if(r.evidence.begin(), r.evidence.end(),
+                                 [&](const auto& evidence) { return evidence.op == parts.op; });
+    r.diagnoses.push_back(measure::diagnose(
+        parts, of == r.evidence.end() ? measure::Evidence{} : of->evidence, r.peaks));
+  }
+}
+
+// What marks the result, and withholds nothing.
+void judge_machine(AttributionReport& r, const GpuGuard& guard) {
+  r.watermark = guard.watermark();
+  r.machine_gates = guard.gates();
+  if (!guard.canary_us().empty()) {
+    r.machine_gates.push_back(report::canary_gate(guard.canary_us()));
+  }
+  for (report::Gate& gate : report::device_ceiling_gates(r.device, r.peaks)) {
+    r.machine_gates.push_back(std::move(gate));
   }
 }
 
 // --- Output
 
+void add_eager_samples(Json& samples, const EagerSamples& eager,
+                       const std::vector<int64_t>& depths) {
+  for (int i : {0, 1}) {
+    samples.push_back({{"arm", "eager"},
+                       {"depth", i == 0 ? depths.front() : depths.back()},
+                       {"values", eager.steps_ns[i]}});
+  }
+}
+
 report::Result document_of(const AttributionReport& r, const std::vector<Measured>& measured,
-                           const measure::Machine& machine, const Context& context) {
+                           const EvidenceRuns* runs, const measure::Machine& machine,
+                           const Context& context) {
   report::Result document;
   document.command = context.arguments;
   document.machine = report::machine_json(machine);
@@ -464,13 +524,22 @@ report::Result document_of(const AttributionReport& r, const std::vector<Measure
   document.summary["observation"] =
       measure::observation_header(measured.front().observation, r.depths);
   document.summary["attribution"] = report::attribution_json(r);
-  document.gates = r.gates;
+  document.summary["watermark"] = r.watermark.empty() ? Json(nullptr) : Json(r.watermark);
+  if (runs) {
+    document.summary["watched"] = {{"counters", measure::counted_json(runs->counted)},
+                                   {"stalls", measure::sampled_json(runs->sampled)}};
+  }
+  if (const auto& eager = measured.front().eager) {
+    add_eager_samples(document.samples, *eager, r.depths);
+  }
+  document.gates = r.all_gates();
   return document;
 }
 
 int show(const AttributionReport& r, const std::vector<Measured>& measured,
-         const AttributeFlags& flags, const measure::Machine& machine, const Context& context) {
-  const Json document = document_of(r, measured, machine, context).to_json();
+         const EvidenceRuns* runs, const AttributeFlags& flags, const measure::Machine& machine,
+         const Context& context) {
+  const Json document = document_of(r, measured, runs, machine, context).to_json();
   if (!flags.html.empty()) {
     write_text_file(flags.html, report::attribution_html(r, document));
     say(context.flags.quiet, "wrote {}", flags.html);
@@ -485,7 +554,7 @@ int show(const AttributionReport& r, const std::vector<Measured>& measured,
   } else {
     write_stdout(report::attribution_text(r, stdout_colour()));
   }
-  return report_gates(r.gates);
+  return report_gates(r.all_gates());
 }
 
 // Windows that prove nothing: what was seen, and no attribution.
@@ -515,7 +584,7 @@ void confirm_all(AttributionReport& r, const std::vector<Knob>& knobs,
     const Measured& m = measured[i + 1];
     AttributionReport changed = report_of(flags, r.depths, m);
     decompose_ops(changed, flags, growing_ops(r));
-    judge(changed, m, machine, device_of(common));
+    judge(changed, m);
     report::Confirmation& confirmation = r.confirmations.emplace_back(
         confirmation_of(knobs[i], r, changed, probes[i].launches(setting)));
     confirmation.probed_op = knobs[i].op;
@@ -534,12 +603,15 @@ void confirm_all(AttributionReport& r, const std::vector<Knob>& knobs,
 int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   const CommonFlags& common = context.flags;
   if (flags.census_child) return census_child(flags, common);
+  if (!flags.evidence_child.empty()) return evidence_child(flags, common);
   const std::vector<int64_t> depths = depths_of(flags);
   const bool on_host = !is_watched_apart(common);
   require_trace_source(common);  // refuses now, not after minutes
   if (!flags.html.empty()) require_writable(flags.html);
   if (!flags.perfetto.empty()) require_writable(flags.perfetto);
   const measure::Machine machine = measure::inspect_machine();
+  GpuGuard guard(common, flags.allow_busy);
+  guard.run_canary();
   Subjects subjects = open_subjects(flags, depths, common);
   const std::vector<Knob> knobs = std::move(subjects.knobs);
   std::vector<Measured> measured =
@@ -552,10 +624,14 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   }
   AttributionReport r = report_of(flags, depths, measured.front());
   decompose_ops(r, flags, growing_ops(r));
-  judge(r, measured.front(), machine, device_of(common));
+  std::optional<EvidenceRuns> runs;
+  if (!on_host) runs = evidence_in_children(context.arguments, growing_ops(r));
+  add_evidence(r, runs ? &*runs : nullptr, machine, device_of(common));
+  judge_machine(r, guard);
+  judge(r, measured.front());
   if (r.trusted()) confirm_all(r, knobs, measured, flags, machine, common);
   if (!r.trusted()) r.diagnoses.clear();  // a probe may have failed its gate
-  return show(r, measured, flags, machine, context);
+  return show(r, measured, runs ? &*runs : nullptr, flags, machine, context);
 }
 
 }  // namespace
@@ -602,7 +678,10 @@ RunCommand add_attribute(CLI::App& app, Context& context) {
       ->type_name("FILE");
   app.add_flag("--separate", flags->separate,
                "Watch steps in a process of its own, as is done on devices always");
+  app.add_flag("--allow-busy", flags->allow_busy,
+               "Measure on a GPU that is not idle, and mark the result");
   app.add_flag(kCensusChildFlag, flags->census_child)->group("");
+  app.add_option(kEvidenceChildFlag, flags->evidence_child)->group("");
   add_engine_flags(app, flags->model);
   return [flags, &context] { return cmd_attribute(*flags, context); };
 }

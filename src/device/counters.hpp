@@ -41,7 +41,7 @@ class CounterSource {
   virtual ~CounterSource() = default;
   // Names of all logical counters, and of three sets that are worth a run each.
   virtual std::vector<std::string> names() const = 0;
-  virtual std::vector<std::string> core() const = 0;    // time, DRAM, occupancy, idle SMs, issue
+  virtual std::vector<std::string> core() const = 0;    // time, DRAM, occupancy, idle SMs, pipes
   virtual std::vector<std::string> cache() const = 0;   // L2 and how bytes come to the SMs
   virtual std::vector<std::string> stalls() const = 0;  // reasons for which warps wait
   // Where ops begin and end, while collect() runs a step.

@@ -32,6 +32,15 @@ struct KernelWord {
   bool operator==(const KernelWord&) const = default;
 };
 
+// What units of a device compute with: multiply-adds of f32, tensor cores on f16 or int8 codes.
+enum class Arithmetic { f32, f16_tensor, int8_tensor };
+
+// What an arithmetic stream does, a multiply-add counting as two.
+struct ArithmeticWork {
+  int64_t ops = 0;
+  int64_t threads = 0;
+};
+
 // A kernel that an op launched, and what of it fits on the device at a time.
 struct KernelLaunch {
   std::string kernel;  // its symbol
@@ -92,6 +101,11 @@ struct DeviceApi {
       nullptr;
   // Kernels that this thread's capture under way has recorded. Null where watch_captures is.
   int64_t (*captured_kernels)() = nullptr;
+  // `passes` (64 to 16384) steps of chains of products in registers on all units at once, as fast
+  // as they finish them, and adds to *right the number of threads whose results are right: the
+  // ceiling that arithmetic is set against. Null where the memory is the host's.
+  ArithmeticWork (*arithmetic_stream)(Arithmetic kind, int64_t passes, uint64_t* right,
+                                      void* stream) = nullptr;
 };
 
 }  // namespace fathom

@@ -146,7 +146,7 @@ std::byte* StepRunner::inbox_place(uint64_t epoch) const {
 
 // A decode step of a device with graphs; all of its rows have logits, or none.
 bool StepRunner::replayable(std::span<const StepRow> rows, size_t n_out) const {
-  if (!config_.backend->has_graphs || exec_.sink) return false;
+  if (!config_.backend->has_graphs || !graphs_ || exec_.sink) return false;
   if (n_out != 0 && n_out != rows.size()) return false;
   const auto same_slot = [](const StepRow& a, const StepRow& b) { return a.slot == b.slot; };
   return std::adjacent_find(rows.begin(), rows.end(), same_slot) == rows.end();

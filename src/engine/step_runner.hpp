@@ -78,6 +78,7 @@ class StepRunner {
   void set_sink(OpScopeSink* sink) { exec_.sink = sink; }
   // Told of the ops of steps while they are captured, which go on to run as graphs.
   void set_capture_sink(OpScopeSink* sink) { capture_sink_ = sink; }
+  void set_graph_replay(bool replays) { graphs_ = replays; }
   int64_t captures() const { return graph_.n_captures(); }  // must not grow with the depth
   int64_t replays() const { return graph_.n_replays(); }
   // Kernels launched one by one, by this process: a replayed step adds none.
@@ -116,6 +117,7 @@ class StepRunner {
   bool logits_on_host_ = false;  // of this step
   StepGraph graph_;
   OpScopeSink* capture_sink_ = nullptr;
+  bool graphs_ = true;
   ExecContext exec_;
   StepState state_{};
   StepShape shape_{};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/cost.hpp"
+#include "device/device_api.hpp"
 #include "measure/attribution.hpp"
 
 namespace fathom::measure {
@@ -21,6 +22,10 @@ struct Peaks {
   std::optional<double> cache_gbps;  // of the last-level cache; empty = not measured
   std::optional<double> gflops;      // f32 multiply-adds; empty = not measured
   int64_t cache_bytes = 0;
+  // Of the tensor cores of a device, as products of a warp (mma.sync) reach them.
+  std::optional<double> f16_tensor_gflops{}, int8_tensor_gops{};
+
+  std::optional<double> of(Arithmetic arithmetic) const;
 };
 
 // Where what a step reads lies when the next step begins.
@@ -47,14 +52,16 @@ struct Decomposition {
   int64_t bytes_lo = 0, bytes_hi = 0, flops_lo = 0, flops_hi = 0;
   Parts lo, hi;
   Residence residence = Residence::memory;  // of the deeper step
+  std::optional<Arithmetic> arithmetic;     // that bounds it; empty = none that was measured
   double growth_ns() const { return hi.ns - lo.ns; }
   double floor_growth_ns() const { return hi.floor_ns() - lo.floor_ns(); }
   double bytes_growth_ns() const { return hi.bytes_ns - lo.bytes_ns; }
   double exposed_growth_ns() const { return hi.exposed_ns() - lo.exposed_ns(); }
 };
 
-// `f32`: the op computes in f32, so that the peak rate bounds it.
-Decomposition decompose(const OpGrowth& growth, const OpCost& lo, const OpCost& hi, bool f32,
-                        int64_t step_bytes_hi, const Peaks& peaks);
+// `arithmetic`: with what the op computes, so that this peak bounds it; empty = with none of them.
+Decomposition decompose(const OpGrowth& growth, const OpCost& lo, const OpCost& hi,
+                        std::optional<Arithmetic> arithmetic, int64_t step_bytes_hi,
+                        const Peaks& peaks);
 
 }  // namespace fathom::measure

@@ -18,26 +18,30 @@ constexpr double kFewestBytes = 0.9;      // of the declared ones: below it a ca
 constexpr double kMostBytes = 1.2;        // above it some were read again
 constexpr double kPlausibleShare = 1.03;  // of a peak; more was not what the peak measures
 
-// Waiting for loads, as the counters of several chips call it.
-bool waits_for_loads(const std::string& stall) {
-  return stall.find("long_scoreboard") != std::string::npos;
-}
-
 struct Rates {
   double memory = 0;  // shares of the peaks
   std::optional<double> compute;
   bool counted = false;  // the bytes are those that counters saw
 };
 
+// Of the growth where both anchors were counted and its time holds the bytes; what of them passed
+// under a neighbour's time makes that impossible, and then the whole op at the deeper anchor
+// counts.
+double counted_rate(const Decomposition& parts, const Evidence& evidence, const Peaks& peaks) {
+  if (evidence.memory_bytes_lo) {
+    const double rate = (*evidence.memory_bytes - *evidence.memory_bytes_lo) / parts.growth_ns() /
+                        peaks.memory_gbps;
+    if (rate >= 0 && rate <= kPlausibleShare) return rate;
+  }
+  return *evidence.memory_bytes / parts.hi.ns / peaks.memory_gbps;
+}
+
 Rates rates_of(const Decomposition& parts, const Evidence& evidence, const Peaks& peaks) {
   Rates rates;
   const double growth_ns = parts.growth_ns();
-  if (evidence.memory_bytes) {
-    rates.memory = *evidence.memory_bytes / parts.hi.ns / peaks.memory_gbps;
-    rates.counted = true;
-  } else {
-    rates.memory = parts.bytes_growth_ns() / growth_ns;
-  }
+  rates.counted = evidence.memory_bytes.has_value();
+  rates.memory =
+      rates.counted ? counted_rate(parts, evidence, peaks) : parts.bytes_growth_ns() / growth_ns;
   if (evidence.compute_share) {
     rates.compute = evidence.compute_share;
   } else if (parts.hi.compute_ns) {
@@ -46,55 +50,140 @@ Rates rates_of(const Decomposition& parts, const Evidence& evidence, const Peaks
   return rates;
 }
 
-void tell_rates(Diagnosis& out, const Decomposition& parts, const Rates& rates) {
-  out.known.push_back(
-      rates.counted
-          ? fmt::format("counters: memory traffic at {:.0f} % of the measured peak",
-                        100 * rates.memory)
-          : fmt::format("the growth's declared bytes ({:.2f} MB) come at {:.0f} % of the {} peak "
-                        "measured in this run",
-                        static_cast<double>(parts.bytes_hi - parts.bytes_lo) * 1e-6,
-                        100 * rates.memory,
-                        parts.residence == Residence::memory ? "memory's" : "cache's"));
-  if (rates.compute) {
+void tell_memory(Diagnosis& out, const Decomposition& parts, const Evidence& evidence,
+                 const Rates& rates) {
+  if (!rates.counted) {
+    out.known.push_back(
+        fmt::format("the growth's declared bytes ({:.2f} MB) come at {:.0f} % of the {} peak "
+                    "measured in this run",
+                    static_cast<double>(parts.bytes_hi - parts.bytes_lo) * 1e-6, 100 * rates.memory,
+                    parts.residence == Residence::memory ? "memory's" : "cache's"));
+    return;
+  }
+  std::string more;
+  if (evidence.memory_bytes_lo) {
+    more = fmt::format("{:+.2f} MB a step, ",
+                       (*evidence.memory_bytes - *evidence.memory_bytes_lo) * 1e-6);
+  }
+  out.known.push_back(fmt::format("counters: {}memory traffic at {:.0f} % of the measured peak",
+                                  more, 100 * rates.memory));
+}
+
+void tell_compute(Diagnosis& out, const Evidence& evidence, const Rates& rates) {
+  if (evidence.compute_share) {
+    out.known.push_back(fmt::format(
+        "counters: the {} works {:.0f} % of the time",
+        evidence.compute_pipe.empty() ? "busiest arithmetic pipe" : evidence.compute_pipe,
+        100 * *evidence.compute_share));
+  } else if (rates.compute) {
     out.known.push_back(
         fmt::format("its arithmetic runs at {:.0f} % of the measured peak", 100 * *rates.compute));
   } else {
     out.missing.push_back("a measured peak for this op's arithmetic");
   }
-  out.known.push_back(
-      fmt::format("{:.1f} us of the {:.1f} us are neither bytes nor arithmetic at "
-                  "their peaks",
-                  parts.exposed_growth_ns() * 1e-3, parts.growth_ns() * 1e-3));
 }
 
 // Whether counters saw the bytes that the op declares.
 void tell_bytes(Diagnosis& out, const Decomposition& parts, const Evidence& evidence) {
-  if (!evidence.memory_bytes || parts.bytes_hi == 0) return;
-  const double ratio = *evidence.memory_bytes / static_cast<double>(parts.bytes_hi);
-  out.known.push_back(fmt::format("counters saw {:.2f} times the declared bytes{}", ratio,
-                                  ratio < kFewestBytes ? ": a cache served the rest"
-                                  : ratio > kMostBytes ? ": some were read more than once"
-                                                       : ""));
+  const std::optional<double> read =
+      evidence.read_bytes ? evidence.read_bytes : evidence.memory_bytes;
+  const std::optional<BytesCheck> check = check_bytes(read, parts.bytes_hi);
+  if (!check) return;
+  constexpr const char* kWhy[] = {"", ": some were read more than once (re-reads)",
+                                  ": a cache served the rest (L2-served)"};
+  out.known.push_back(fmt::format("counters saw {:.2f} times the declared bytes{}",
+                                  *read / static_cast<double>(parts.bytes_hi),
+                                  kWhy[static_cast<int>(*check)]));
+}
+
+void tell_units(Diagnosis& out, const Evidence& evidence) {
+  if (evidence.units_active) {
+    out.known.push_back(fmt::format(
+        "compute units had work {:.0f} % of the time{}", 100 * *evidence.units_active,
+        evidence.occupancy
+            ? fmt::format(", with {:.0f} % of the warps that fit", 100 * *evidence.occupancy)
+            : ""));
+  }
+  if (!evidence.blocks || !evidence.units) return;
+  const bool few = *evidence.blocks < *evidence.units;
+  if (!few && !evidence.waves) return;
+  out.known.push_back(fmt::format(
+      "its largest launch has {} blocks for {} units{}", *evidence.blocks, *evidence.units,
+      evidence.waves ? fmt::format(", {:.2f} waves", *evidence.waves) : ""));
+}
+
+// How much longer it works on its own, with no neighbour beside it.
+void tell_cycles(Diagnosis& out, const Decomposition& parts, const Evidence& evidence) {
+  if (!evidence.busiest_cycles || !evidence.busiest_cycles_lo) return;
+  if (*evidence.busiest_cycles_lo <= 0 || parts.lo.ns <= 0) return;
+  out.known.push_back(fmt::format(
+      "alone, its busiest unit works {:.2f} times as long as at the shallow anchor; in "
+      "the step it takes {:.2f} times as long",
+      *evidence.busiest_cycles / *evidence.busiest_cycles_lo, parts.hi.ns / parts.lo.ns));
+}
+
+void tell_stall(Diagnosis& out, const Evidence& evidence) {
+  if (evidence.top_stall.empty()) return;
+  out.known.push_back(
+      fmt::format("the largest stall is {}{}{}", evidence.top_stall,
+                  evidence.top_stall_share
+                      ? fmt::format(" ({:.0f} % of all waiting)", 100 * *evidence.top_stall_share)
+                      : "",
+                  evidence.stall_site.empty() ? "" : fmt::format("; {}", evidence.stall_site)));
 }
 
 void tell_missing(Diagnosis& out, const Evidence& evidence, bool counted) {
-  const std::string why =
-      evidence.why_no_counters.empty() ? "" : fmt::format(" ({})", evidence.why_no_counters);
-  if (!counted) out.missing.push_back("bytes that really crossed the memory bus" + why);
-  if (!evidence.units_active) out.missing.push_back("how busy the compute units were" + why);
-  if (evidence.top_stall.empty()) out.missing.push_back("what the instructions waited for" + why);
-}
-
-bool too_few_blocks(const Evidence& evidence) {
-  return evidence.blocks && evidence.units && *evidence.blocks < *evidence.units;
+  const auto because = [](const std::string& why) {
+    return why.empty() ? "" : fmt::format(" ({})", why);
+  };
+  const std::string& of_stalls =
+      evidence.why_no_stalls.empty() ? evidence.why_no_counters : evidence.why_no_stalls;
+  if (!counted) {
+    out.missing.push_back("bytes that really crossed the memory bus" +
+                          because(evidence.why_no_counters));
+  }
+  if (!evidence.units_active) {
+    out.missing.push_back("how busy the compute units were" + because(evidence.why_no_counters));
+  }
+  if (evidence.top_stall.empty()) {
+    out.missing.push_back("what the instructions waited for" + because(of_stalls));
+  }
 }
 
 // A verdict of bandwidth from declared bytes holds only where they cannot come from a cache.
 bool bandwidth_shown(const Decomposition& parts, const Rates& rates) {
-  if (rates.memory < kBandwidthShare) return false;
-  if (rates.counted) return true;
-  return parts.residence == Residence::memory && rates.memory <= kPlausibleShare;
+  if (rates.memory < kBandwidthShare || rates.memory > kPlausibleShare) return false;
+  return rates.counted || parts.residence == Residence::memory;
+}
+
+Bottleneck verdict_of(const Decomposition& parts, const Evidence& evidence, const Rates& rates) {
+  const bool computes =
+      rates.compute && *rates.compute >= kComputeShare && *rates.compute <= kPlausibleShare;
+  const bool waits = waits_for_loads(evidence.top_stall);
+  if (bandwidth_shown(parts, rates)) return Bottleneck::bandwidth;
+  if (computes && !waits) return Bottleneck::compute;
+  if (computes || !evidence.units_active) return Bottleneck::undetermined;
+  if (*evidence.units_active < kActiveShare) return Bottleneck::parallelism;
+  const bool memory_idle = rates.counted && rates.memory < kIdleShare;
+  const bool compute_idle = rates.compute && *rates.compute < kIdleShare;
+  return memory_idle && compute_idle && waits ? Bottleneck::memory_latency
+                                              : Bottleneck::undetermined;
+}
+
+// Of evidence that is all there and meets no test.
+void tell_conflict(Diagnosis& out, const Evidence& evidence, const Rates& rates) {
+  if (!out.missing.empty()) return;
+  if (rates.memory > kPlausibleShare) {
+    out.known.push_back(
+        "that is more than the memory gives: part of its time passes under another op");
+  } else if (rates.memory >= kIdleShare) {
+    out.known.push_back(
+        "between the tests: too much memory traffic for latency, too little for bandwidth");
+  } else if (rates.compute && *rates.compute >= kComputeShare) {
+    out.known.push_back("a pipe is busy and yet warps wait for loads: the tests contradict");
+  } else if (!waits_for_loads(evidence.top_stall)) {
+    out.known.push_back("no limit is met, and what is waited for are not loads");
+  }
 }
 
 }  // namespace
@@ -116,10 +205,31 @@ const char* lever_of(Bottleneck verdict) {
   return kLevers[static_cast<int>(verdict)];
 }
 
+bool waits_for_loads(const std::string& stall) {
+  return stall.find("long_scoreboard") != std::string::npos ||
+         stall.find("bulk copy") != std::string::npos;
+}
+
+const char* bytes_check_name(BytesCheck check) {
+  constexpr const char* kNames[] = {"as declared", "re-reads", "L2-served"};
+  return kNames[static_cast<int>(check)];
+}
+
+std::optional<BytesCheck> check_bytes(std::optional<double> read_bytes, int64_t declared_bytes) {
+  if (!read_bytes || declared_bytes == 0) return std::nullopt;
+  const double ratio = *read_bytes / static_cast<double>(declared_bytes);
+  if (ratio < kFewestBytes) return BytesCheck::l2_served;
+  return ratio > kMostBytes ? BytesCheck::re_reads : BytesCheck::as_declared;
+}
+
 Diagnosis diagnose(const Decomposition& parts, const Evidence& evidence, const Peaks& peaks) {
   Diagnosis out{.op = parts.op, .verdict = Bottleneck::undetermined, .known = {}, .missing = {}};
   const Rates rates = rates_of(parts, evidence, peaks);
-  tell_rates(out, parts, rates);
+  tell_memory(out, parts, evidence, rates);
+  tell_compute(out, evidence, rates);
+  out.known.push_back(
+      fmt::format("{:.1f} us of the {:.1f} us are neither bytes nor arithmetic at their peaks",
+                  parts.exposed_growth_ns() * 1e-3, parts.growth_ns() * 1e-3));
   if (parts.bytes_hi == parts.bytes_lo && parts.flops_hi == parts.flops_lo) {
     out.known.push_back(
         "it declares the same work at both depths: something beside it, such as what the caches "
@@ -131,47 +241,41 @@ Diagnosis diagnose(const Decomposition& parts, const Evidence& evidence, const P
         "a step's bytes are between one and two last-level caches, so part of them "
         "may come from there");
   }
-  if (evidence.units_active) {
-    out.known.push_back(
-        fmt::format("compute units had work {:.0f} % of the time", 100 * *evidence.units_active));
+  tell_units(out, evidence);
+  tell_cycles(out, parts, evidence);
+  tell_stall(out, evidence);
+  out.known.insert(out.known.end(), evidence.notes.begin(), evidence.notes.end());
+  out.verdict = verdict_of(parts, evidence, rates);
+  if (out.verdict == Bottleneck::undetermined) {
+    tell_missing(out, evidence, rates.counted);
+    tell_conflict(out, evidence, rates);
   }
-  if (too_few_blocks(evidence)) {
-    out.known.push_back(fmt::format("its largest launch has {} blocks for {} units",
-                                    *evidence.blocks, *evidence.units));
-  }
-  if (!evidence.top_stall.empty()) {
-    out.known.push_back(
-        fmt::format("the largest stall is {}{}", evidence.top_stall,
-                    evidence.stall_site.empty() ? "" : fmt::format(", {}", evidence.stall_site)));
-  }
-
-  const bool memory_idle = rates.counted && rates.memory < kIdleShare;
-  const bool compute_idle = rates.compute && *rates.compute < kIdleShare;
-  if (bandwidth_shown(parts, rates)) {
-    out.verdict = Bottleneck::bandwidth;
-  } else if (rates.compute && *rates.compute >= kComputeShare &&
-             *rates.compute <= kPlausibleShare) {
-    out.verdict = Bottleneck::compute;
-  } else if (evidence.units_active && *evidence.units_active < kActiveShare) {
-    out.verdict = Bottleneck::parallelism;
-  } else if (memory_idle && compute_idle && evidence.units_active &&
-             waits_for_loads(evidence.top_stall)) {
-    out.verdict = Bottleneck::memory_latency;
-  }
-  if (out.verdict == Bottleneck::undetermined) tell_missing(out, evidence, rates.counted);
   return out;
 }
 
-std::optional<Diagnosis> diagnose_gaps(const Attribution& attribution) {
+std::optional<Diagnosis> diagnose_gaps(const Attribution& attribution,
+                                       const std::optional<EagerSteps>& eager) {
   const double growth = attribution.closure.growth.value;
   if (growth <= 0 || attribution.gaps.value < kLaunchShare * growth) return std::nullopt;
-  return Diagnosis{
+  Diagnosis out{
       .op = "gaps",
       .verdict = Bottleneck::launch,
       .known = {fmt::format("idle time between launches grows by {:.1f} us of the step's {:.1f} us",
                             attribution.gaps.value * 1e-3, growth * 1e-3),
                 "the sum closes against the unwatched steps, so they idle as long"},
       .missing = {}};
+  if (!eager) return out;
+  const double saved[] = {eager->ns[0] - attribution.untraced_ns.front(),
+                          eager->ns[1] - attribution.untraced_ns.back()};
+  out.known.push_back(
+      fmt::format("launched one by one, unwatched, the steps take {:+.1f} us and {:+.1f} us more "
+                  "than as graphs",
+                  saved[0] * 1e-3, saved[1] * 1e-3));
+  if (saved[0] <= 0 || saved[1] <= 0) {
+    out.verdict = Bottleneck::undetermined;
+    out.missing.push_back("what else leaves the device idle: launching costs nothing here");
+  }
+  return out;
 }
 
 }  // namespace fathom::measure

@@ -24,7 +24,8 @@ Decomposition grown(int64_t bytes, int64_t flops, int64_t step_bytes = kStepByte
   growth.lo_ns = 100'000;
   growth.hi_ns = 1'100'000;
   return decompose(growth, {"attn", 1'000'000, 1'000'000},
-                   {"attn", 1'000'000 + bytes, 1'000'000 + flops}, true, step_bytes, kPeaks);
+                   {"attn", 1'000'000 + bytes, 1'000'000 + flops}, Arithmetic::f32, step_bytes,
+                   kPeaks);
 }
 
 TEST(Decomposition, SplitsTheGrowthIntoBytesArithmeticAndTheRest) {
@@ -104,6 +105,109 @@ TEST(Diagnosis, DeclaredBytesAreCheckedAgainstCounters) {
   EXPECT_THAT(told(20e6), Contains(HasSubstr("0.50 times the declared bytes: a cache")));
   EXPECT_THAT(told(40e6), Contains(testing::EndsWith("1.00 times the declared bytes")));
   EXPECT_THAT(told(60e6), Contains(HasSubstr("1.50 times the declared bytes: some were read")));
+}
+
+// Bytes that an op moves at both depths alike do not speak for its growth, nor against it.
+TEST(Diagnosis, WhatIsCountedAtBothAnchorsIsSetAgainstTheGrowth) {
+  const Decomposition parts = grown(90'000'000, 0);
+  Evidence evidence = counters(0, 0.95, "long_scoreboard");
+  evidence.memory_bytes = 101e6;
+  evidence.memory_bytes_lo = 11e6;
+  const Diagnosis d = diagnose(parts, evidence, kPeaks);
+  EXPECT_EQ(d.verdict, Bottleneck::bandwidth);
+  EXPECT_THAT(d.known, Contains(HasSubstr("+90.00 MB a step, memory traffic at 90 %")));
+  evidence.memory_bytes = 61e6;
+  EXPECT_EQ(diagnose(parts, evidence, kPeaks).verdict, Bottleneck::memory_latency);
+}
+
+// Its time alone cannot hold these bytes: it runs under a neighbour's.
+TEST(Diagnosis, BytesThatComeFasterThanTheMemoryProveNothing) {
+  Evidence evidence = counters(1.5, 0.95, "long_scoreboard");
+  const Diagnosis d = diagnose(grown(150'000'000, 0), evidence, kPeaks);
+  EXPECT_EQ(d.verdict, Bottleneck::undetermined);
+  EXPECT_THAT(d.known, Contains(HasSubstr("more than the memory gives")));
+}
+
+TEST(Diagnosis, ABusyPipeIsComputeUnlessWarpsWaitForLoads) {
+  const Decomposition parts = grown(10'000'000, 0);
+  Evidence evidence = counters(0.1, 0.95, "math_pipe_throttle");
+  evidence.compute_share = 0.7;
+  evidence.compute_pipe = "tensor pipe";
+  const Diagnosis d = diagnose(parts, evidence, kPeaks);
+  EXPECT_EQ(d.verdict, Bottleneck::compute);
+  EXPECT_THAT(d.known, Contains(HasSubstr("the tensor pipe works 70 % of the time")));
+  evidence.top_stall = "long_scoreboard";
+  const Diagnosis both = diagnose(parts, evidence, kPeaks);
+  EXPECT_EQ(both.verdict, Bottleneck::undetermined);
+  EXPECT_THAT(both.known, Contains(HasSubstr("the tests contradict")));
+}
+
+TEST(Diagnosis, WaitingForBulkCopiesIsWaitingForLoads) {
+  EXPECT_EQ(diagnose(grown(40'000'000, 100'000'000), counters(0.4, 0.95, "barrier of a bulk copy"),
+                     kPeaks)
+                .verdict,
+            Bottleneck::memory_latency);
+}
+
+TEST(Diagnosis, ALowWaveCountDecidesNothing) {
+  Evidence evidence = counters(0.4, 0.95, "long_scoreboard");
+  evidence.blocks = 896;
+  evidence.units = 132;
+  evidence.waves = 0.21;
+  const Diagnosis d = diagnose(grown(40'000'000, 100'000'000), evidence, kPeaks);
+  EXPECT_EQ(d.verdict, Bottleneck::memory_latency) << "the units had work";
+  EXPECT_THAT(d.known, Contains(HasSubstr("896 blocks for 132 units, 0.21 waves")));
+}
+
+TEST(Diagnosis, EachMissingPieceHasItsOwnReason) {
+  Evidence evidence;
+  evidence.why_no_counters = "no right (35)";
+  evidence.why_no_stalls = "another profiler";
+  const Diagnosis d = diagnose(grown(40'000'000, 100'000'000), evidence, kPeaks);
+  EXPECT_THAT(d.missing, Contains(HasSubstr("units were (no right (35))")));
+  EXPECT_THAT(d.missing, Contains(HasSubstr("waited for (another profiler)")));
+}
+
+// Three quarters of the growth are idle time; the graph saves time, or does not.
+TEST(Diagnosis, LaunchNeedsThatLaunchingCostsSomething) {
+  Attribution a;
+  a.untraced_ns = {1'000'000, 1'400'000};
+  a.closure.growth = {400'000, {399'000, 401'000}};
+  a.gaps = {300'000, {299'000, 301'000}};
+  EXPECT_EQ(diagnose_gaps(a)->verdict, Bottleneck::launch);
+  const auto slower = diagnose_gaps(a, EagerSteps{{1'500'000, 1'950'000}});
+  EXPECT_EQ(slower->verdict, Bottleneck::launch);
+  EXPECT_THAT(slower->known, Contains(HasSubstr("+500.0 us and +550.0 us more")));
+  const auto same = diagnose_gaps(a, EagerSteps{{1'000'000, 1'390'000}});
+  EXPECT_EQ(same->verdict, Bottleneck::undetermined);
+  a.gaps.value = 100'000;
+  EXPECT_FALSE(diagnose_gaps(a, EagerSteps{{1'500'000, 1'950'000}}));
+}
+
+TEST(Diagnosis, BytesAreAsDeclaredReadAgainOrServedByTheCache) {
+  EXPECT_EQ(check_bytes(95.0, 100), BytesCheck::as_declared);
+  EXPECT_EQ(check_bytes(89.0, 100), BytesCheck::l2_served);
+  EXPECT_EQ(check_bytes(121.0, 100), BytesCheck::re_reads);
+  EXPECT_FALSE(check_bytes(std::nullopt, 100));
+  EXPECT_FALSE(check_bytes(1.0, 0));
+}
+
+TEST(Decomposition, TheArithmeticOfADeviceIsSetAgainstItsTensorCores) {
+  Peaks peaks = kPeaks;
+  peaks.f16_tensor_gflops = 4000;
+  OpGrowth growth;
+  growth.op = "attn";
+  growth.lo_ns = 100'000;
+  growth.hi_ns = 1'100'000;
+  const auto compute_ns = [&](std::optional<Arithmetic> arithmetic) {
+    return decompose(growth, {"attn", 0, 0}, {"attn", 0, 400'000'000}, arithmetic, kStepBytes,
+                     peaks)
+        .hi.compute_ns;
+  };
+  EXPECT_EQ(compute_ns(Arithmetic::f32), 400'000);
+  EXPECT_EQ(compute_ns(Arithmetic::f16_tensor), 100'000);
+  EXPECT_FALSE(compute_ns(Arithmetic::int8_tensor)) << "not measured";
+  EXPECT_FALSE(compute_ns(std::nullopt));
 }
 
 TEST(Diagnosis, FewBlocksAreEvidenceButDecideNothingAlone) {

@@ -121,6 +121,11 @@ std::vector<Gate> attribution_gates(const AttributionReport& r) {
   return gates;
 }
 
+std::vector<Gate> device_ceiling_gates(const std::string& device, const measure::Peaks& peaks) {
+  if (least_ceiling_gbps(device) <= 0 || peaks.memory_gbps <= 0) return {};
+  return {least_ceiling_gate(device, peaks.memory_gbps)};
+}
+
 Gate broken_window_gate(const std::string& problem) {
   return {.id = "plan", .pass = false, .value = {}, .limit = {}, .why = problem};
 }

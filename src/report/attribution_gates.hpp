@@ -20,6 +20,9 @@ struct LogitsHashes {
 };
 Gate plan_gate(const AttributionReport& report, const LogitsHashes& hashes);
 
+// Whether the device gives what it is known to give; none for devices of which that is not known.
+std::vector<Gate> device_ceiling_gates(const std::string& device, const measure::Peaks& peaks);
+
 // Of windows that prove nothing: there is no attribution to judge.
 Gate broken_window_gate(const std::string& problem);
 

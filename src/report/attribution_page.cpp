@@ -75,6 +75,11 @@ std::string header(const AttributionReport& r) {
           : "");
 }
 
+std::string watermark(const AttributionReport& r) {
+  if (r.watermark.empty()) return "";
+  return fmt::format("<p class=\"banner bad\"><b>{}</b></p>\n", escaped(r.watermark));
+}
+
 std::string banner(const AttributionReport& r) {
   const measure::Closure& c = r.attribution.closure;
   if (r.trusted()) {
@@ -251,6 +256,26 @@ std::string diagnosis_block(const measure::Diagnosis& d) {
          fmt::format("<p><b>Lever:</b> {}</p></div>\n", escaped(measure::lever_of(d.verdict)));
 }
 
+std::string evidence(const AttributionReport& r) {
+  const EvidenceTable data = evidence_table(r);
+  std::vector<std::string> said = missing_evidence(r);
+  for (std::string& why : said) why = "There are " + why;
+  for (std::string& sentence : overlap_sentences(r)) said.push_back(std::move(sentence));
+  if (const std::string eager = eager_sentence(r); !eager.empty()) said.push_back(eager);
+  if (data.rows.empty() && said.empty()) return "";
+  std::string out = "<h2>What counters and records say</h2>\n";
+  std::string rows;
+  for (const std::vector<std::string>& cells : data.rows) rows += row(cells);
+  if (!rows.empty()) {
+    out +=
+        "<p class=\"soft\">Op by op, at the deeper anchor, in processes that count and sample and "
+        "do nothing else; no time on this page is theirs.</p>\n" +
+        table("Evidence", data.head, rows);
+  }
+  for (const std::string& sentence : said) out += fmt::format("<p>{}</p>\n", escaped(sentence));
+  return out;
+}
+
 std::string diagnoses(const AttributionReport& r) {
   if (!r.trusted()) return "";
   std::string out = "<h2>Diagnosis</h2>\n";
@@ -288,7 +313,7 @@ std::string confirmation(const Confirmation& c) {
 
 std::string gates(const AttributionReport& r) {
   std::string rows;
-  for (const Gate& gate : r.gates) {
+  for (const Gate& gate : r.all_gates()) {
     rows += fmt::format(
         "<tr><td>{}</td><td class=\"left {}\">{}</td><td class=\"wrap\">{}</td></tr>\n", gate.id,
         gate.pass ? "ok" : "no", gate.pass ? "✓ passed" : "✗ failed", escaped(gate.why));
@@ -341,7 +366,7 @@ std::string section(const std::string& title, const std::string& text, const std
 }  // namespace
 
 std::string attribution_html(const AttributionReport& r, const Json& document) {
-  std::string body = header(r) + banner(r) + cards(r);
+  std::string body = header(r) + watermark(r) + banner(r) + cards(r);
   body += section("What the growth consists of",
                   "From the shallow step to the deep one, op by op, in the time that no other "
                   "kernel covers.",
@@ -350,7 +375,7 @@ std::string attribution_html(const AttributionReport& r, const Json& document) {
                 {"op", "launches", fmt::format("@{}", r.depths.front()),
                  fmt::format("@{}", r.depths.back()), "growth", "a launch", "share", ""},
                 growth_rows(r));
-  body += diagnoses(r);
+  body += diagnoses(r) + evidence(r);
   body += section("What the time of growing ops is",
                   "Declared bytes and operations at the peaks measured in this run; the rest is "
                   "exposed: latency, waiting, work that is not declared.",

@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "measure/device_flops.hpp"
+#include "measure/evidence.hpp"
 #include "measure/observation_json.hpp"
 #include "measure/spread.hpp"
 #include "measure/statistics.hpp"
@@ -122,6 +124,40 @@ std::vector<Confirmation> confirmations_of(const Fields& stored) {
   return out;
 }
 
+// From steps that the document does not hold.
+void read_overlaps(const Fields& list, AttributionReport& r) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Fields from = list.at(i), ns = pair_at(from, "ns");
+    r.overlaps.push_back({from.at("op").text(), from.at("under").text(), ns.at(size_t{0}).number(),
+                          ns.at(size_t{1}).number()});
+  }
+}
+
+// Of the runs that counted and sampled, as they came; on a host only why there are none.
+void read_evidence(const Fields& summary, AttributionReport& r) {
+  const Fields stored = summary.at("attribution");
+  if (!stored.has("evidence")) return;
+  measure::Counted counted;
+  measure::Sampled sampled;
+  const bool watched = summary.has("watched");
+  if (watched) {
+    counted = measure::counted_from_json(summary.at("watched").at("counters").json());
+    sampled = measure::sampled_from_json(summary.at("watched").at("stalls").json());
+  }
+  const Fields list = stored.at("evidence");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Fields from = list.at(i);
+    OpEvidence& to = r.evidence.emplace_back();
+    to.op = from.at("op").text();
+    to.declared_bytes = from.at("declared_bytes").whole(0);
+    if (watched) {
+      to.evidence = measure::evidence_of(to.op, counted, sampled, from.whole_at("units", 0));
+    } else {
+      to.evidence.why_no_counters = from.text_at("why_no_counters");
+    }
+  }
+}
+
 void read_stored(const Fields& stored, AttributionReport& r) {
   r.model = stored.at("model").text();
   r.backend = stored.at("backend").text();
@@ -136,6 +172,13 @@ void read_stored(const Fields& stored, AttributionReport& r) {
   r.peaks.cache_gbps = peaks.number_at("cache_gbps");
   r.peaks.gflops = peaks.number_at("gflops");
   r.peaks.cache_bytes = peaks.at("cache_bytes").whole(0);
+  r.peaks.f16_tensor_gflops = peaks.number_at("f16_tensor_gflops");
+  r.peaks.int8_tensor_gops = peaks.number_at("int8_tensor_gops");
+  if (stored.has("eager_ns")) {
+    const Fields eager = pair_at(stored, "eager_ns");
+    r.eager = measure::EagerSteps{{eager.at(size_t{0}).number(), eager.at(size_t{1}).number()}};
+  }
+  if (stored.has("overlaps")) read_overlaps(stored.at("overlaps"), r);
   // Files of earlier versions have no costs: what needs them is not judged.
   if (stored.has("costs")) {
     const Fields costs = pair_at(stored, "costs");
@@ -168,6 +211,14 @@ measure::Residence residence_of(const Fields& stored, const AttributionReport& r
   stored.at("read_from").refuse("a residence");
 }
 
+std::optional<Arithmetic> arithmetic_of(const Fields& stored) {
+  const std::string name = stored.text_at("arithmetic");
+  for (const Arithmetic kind : {Arithmetic::f32, Arithmetic::f16_tensor, Arithmetic::int8_tensor}) {
+    if (name == measure::arithmetic_name(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
 measure::Parts parts_of(double ns, int64_t bytes, double gbps, const Fields& stored) {
   return {.ns = ns,
           .bytes_ns = static_cast<double>(bytes) / gbps,
@@ -187,7 +238,8 @@ Decomposition decomposition_of(const measure::OpGrowth& growth, const Fields& st
                     .flops_hi = flops.at(size_t{1}).whole(0),
                     .lo = {},
                     .hi = {},
-                    .residence = residence_of(stored, r)};
+                    .residence = residence_of(stored, r),
+                    .arithmetic = arithmetic_of(stored)};
   for (const auto& [costs, to] :
        {std::pair(&r.costs_lo, &out.bytes_lo), std::pair(&r.costs_hi, &out.bytes_hi)}) {
     for (const measure::OpCost& cost : *costs) {
@@ -219,7 +271,8 @@ std::vector<Decomposition> decompositions_of(const Fields& stored, const Attribu
 }
 
 // Those that no sample decides: `plan` and what later versions add.
-void add_stored_gates(const Fields& stored, std::vector<Gate>& gates) {
+void add_stored_gates(const Fields& stored, AttributionReport& r) {
+  std::vector<Gate>& gates = r.gates;
   const size_t n_decided = gates.size();
   for (size_t i = 0; i < stored.size(); ++i) {
     const std::string id = stored.at(i).at("id").text();
@@ -227,18 +280,19 @@ void add_stored_gates(const Fields& stored, std::vector<Gate>& gates) {
         std::any_of(gates.begin(), gates.begin() + static_cast<ptrdiff_t>(n_decided),
                     [&](const Gate& gate) { return gate.id == id; });
     if (decided) continue;
-    gates.push_back({.id = id,
-                     .pass = stored.at(i).at("pass").boolean(),
-                     .value = stored.at(i).number_at("value"),
-                     .limit = stored.at(i).number_at("limit"),
-                     .why = stored.at(i).at("why").text()});
+    std::vector<Gate>& to = id == "gpu_idle" ? r.machine_gates : gates;
+    to.push_back({.id = id,
+                  .pass = stored.at(i).at("pass").boolean(),
+                  .value = stored.at(i).number_at("value"),
+                  .limit = stored.at(i).number_at("limit"),
+                  .why = stored.at(i).at("why").text()});
   }
 }
 
 // Idle time needs no counters: its diagnosis is there if and only if the samples say so.
 void put_diagnosis_of_gaps(AttributionReport& r) {
   std::erase_if(r.diagnoses, [](const measure::Diagnosis& d) { return d.op == "gaps"; });
-  if (const auto gaps = measure::diagnose_gaps(r.attribution)) {
+  if (const auto gaps = measure::diagnose_gaps(r.attribution, r.eager)) {
     r.diagnoses.insert(r.diagnoses.begin(), *gaps);
   }
 }
@@ -311,7 +365,12 @@ AttributionReport attribution_from_document(const Json& document) {
   r.attribution = measure::attribute(observation, kv_tokens);
   r.decompositions = decompositions_of(stored.at("decompositions"), r);
   r.gates = attribution_gates(r);
-  add_stored_gates(all.at("gates"), r.gates);
+  add_stored_gates(all.at("gates"), r);
+  for (Gate& gate : device_ceiling_gates(r.device, r.peaks)) {
+    r.machine_gates.push_back(std::move(gate));
+  }
+  read_evidence(summary, r);
+  if (summary.has("watermark")) r.watermark = summary.at("watermark").text();
   if (r.trusted()) {
     put_diagnosis_of_gaps(r);
   } else {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "measure/device_flops.hpp"
 #include "report/kernel_name.hpp"
 #include "report/table.hpp"
 #include "report/time_text.hpp"
@@ -227,11 +228,17 @@ Json parts_json(const measure::Parts& p) {
 }
 
 Json decomposition_json(const measure::Decomposition& d) {
-  return {{"op", d.op},
-          {"bytes", {d.bytes_lo, d.bytes_hi}},
-          {"flops", {d.flops_lo, d.flops_hi}},
-          {"read_from", measure::residence_name(d.residence)},
-          {"parts", {parts_json(d.lo), parts_json(d.hi)}}};
+  return {
+      {"op", d.op},
+      {"bytes", {d.bytes_lo, d.bytes_hi}},
+      {"flops", {d.flops_lo, d.flops_hi}},
+      {"read_from", measure::residence_name(d.residence)},
+      {"arithmetic", d.arithmetic ? Json(measure::arithmetic_name(*d.arithmetic)) : Json(nullptr)},
+      {"parts", {parts_json(d.lo), parts_json(d.hi)}}};
+}
+
+Json overlap_json(const measure::Overlap& o) {
+  return {{"op", o.op}, {"under", o.under}, {"ns", {o.lo_ns, o.hi_ns}}};
 }
 
 Json cost_json(const measure::OpCost& cost) {
@@ -283,6 +290,12 @@ int64_t total_bytes(const std::vector<measure::OpCost>& costs) {
   return bytes;
 }
 
+std::vector<Gate> AttributionReport::all_gates() const {
+  std::vector<Gate> all = machine_gates;
+  all.insert(all.end(), gates.begin(), gates.end());
+  return all;
+}
+
 bool grows(const measure::OpGrowth& op, const measure::Attribution& attribution) {
   return op.growth.interval.lo > 0 &&
          op.growth.value >= kGrowingShare * std::abs(attribution.closure.growth.value);
@@ -290,7 +303,8 @@ bool grows(const measure::OpGrowth& op, const measure::Attribution& attribution)
 
 std::string attribution_text(const AttributionReport& r, bool colour) {
   const measure::Attribution& a = r.attribution;
-  std::string out = growth_table(r, colour);
+  std::string out = r.watermark.empty() ? "" : painted(r.watermark, Paint::bad, colour) + "\n";
+  out += growth_table(r, colour);
   out += fmt::format(
       "A decode step{} at {} and {} tokens of cache; {} mirrored rounds (seed {}, stopped by {}), "
       "A/A floor {}, {} + {} every 1,000 tokens.\n",
@@ -307,8 +321,15 @@ std::string attribution_text(const AttributionReport& r, bool colour) {
     out += fmt::format("Peaks of this run: memory {:.1f} GB/s", r.peaks.memory_gbps);
     if (r.peaks.cache_gbps) out += fmt::format(", cache {:.1f} GB/s", *r.peaks.cache_gbps);
     if (r.peaks.gflops) out += fmt::format(", f32 {:.0f} GFLOP/s", *r.peaks.gflops);
+    if (r.peaks.f16_tensor_gflops) {
+      out += fmt::format(", f16 tensor {:.0f} GFLOP/s", *r.peaks.f16_tensor_gflops);
+    }
+    if (r.peaks.int8_tensor_gops) {
+      out += fmt::format(", int8 tensor {:.0f} Gop/s", *r.peaks.int8_tensor_gops);
+    }
     out += ".\n";
   }
+  out += evidence_text(r, colour);
   out += "\n";
   if (!r.trusted()) return out + closure_failure(r, colour);
   if (r.diagnoses.empty()) out += "Nothing grows.\n";
@@ -353,10 +374,17 @@ Json attribution_json(const AttributionReport& r) {
             {{"memory_gbps", r.peaks.memory_gbps},
              {"cache_gbps", optional(r.peaks.cache_gbps)},
              {"cache_bytes", r.peaks.cache_bytes},
-             {"gflops", optional(r.peaks.gflops)}}},
+             {"gflops", optional(r.peaks.gflops)},
+             {"f16_tensor_gflops", optional(r.peaks.f16_tensor_gflops)},
+             {"int8_tensor_gops", optional(r.peaks.int8_tensor_gops)}}},
            {"kv_token_bytes", r.kv_token_bytes},
            {"costs", {array_of(r.costs_lo, cost_json), array_of(r.costs_hi, cost_json)}},
-           {"decompositions", array_of(r.decompositions, decomposition_json)}};
+           {"decompositions", array_of(r.decompositions, decomposition_json)},
+           {"evidence", evidence_json(r)},
+           {"missing_evidence", missing_evidence(r)},
+           {"overlaps", array_of(r.overlaps, overlap_json)},
+           {"overlap_sentences", overlap_sentences(r)},
+           {"eager_ns", r.eager ? Json{r.eager->ns[0], r.eager->ns[1]} : Json(nullptr)}};
   out["diagnoses"] = array_of(r.diagnoses, [](const measure::Diagnosis& d) {
     return Json{{"op", d.op},
                 {"verdict", measure::bottleneck_name(d.verdict)},

@@ -13,6 +13,8 @@
 #include "measure/attribution.hpp"
 #include "measure/decomposition.hpp"
 #include "measure/diagnosis.hpp"
+#include "measure/overlap.hpp"
+#include "report/evidence_report.hpp"
 #include "report/perfetto.hpp"
 #include "report/result.hpp"
 
@@ -46,7 +48,8 @@ struct Confirmation {
 struct AttributionReport {
   std::string model, backend, device, kv_type;
   int threads = 0;
-  int n_parallel = 1;  // sequences of a step
+  int n_parallel = 1;      // sequences of a step
+  bool on_device = false;  // that does not share the host's memory
   std::vector<int64_t> depths;
   std::vector<std::string> kv_fill;  // of each depth
   std::vector<int64_t> kv_bytes;     // of all caches, that a step at each depth declares to read
@@ -59,11 +62,19 @@ struct AttributionReport {
   measure::Peaks peaks;
   std::vector<measure::OpCost> costs_lo, costs_hi;
   std::vector<measure::Decomposition> decompositions;  // of the ops that grow
-  std::vector<measure::Diagnosis> diagnoses;           // empty unless trusted
+  std::vector<OpEvidence> evidence;                    // of the same
+  std::vector<measure::Overlap> overlaps;
+  std::optional<measure::EagerSteps> eager;
+  std::vector<measure::Diagnosis> diagnoses;  // empty unless trusted
   std::vector<Confirmation> confirmations;
-  std::vector<Gate> gates;
+  std::vector<Gate> gates;  // of the figures: a diagnosis needs them all
+  // Of the machine: a result for which one fails is marked and ends with exit status 4, but what
+  // was measured in one run still explains itself.
+  std::vector<Gate> machine_gates;
+  std::string watermark;  // why nothing may be quoted, or empty
 
   bool trusted() const;
+  std::vector<Gate> all_gates() const;
 };
 
 std::string attribution_text(const AttributionReport& report, bool colour);

@@ -52,8 +52,8 @@ AttributionReport report() {
   r.peaks = {.memory_gbps = 20, .cache_gbps = 60, .gflops = 100, .cache_bytes = 1'000'000};
   r.costs_lo = {{"attn", 150'000, 300'000}, {"qkv", 5'000'000, 10'000'000}};
   r.costs_hi = {{"attn", 3'800'000, 7'600'000}, {"qkv", 5'000'000, 10'000'000}};
-  r.decompositions = {
-      measure::decompose(a.ops[0], r.costs_lo[0], r.costs_hi[0], true, 9'000'000, r.peaks)};
+  r.decompositions = {measure::decompose(a.ops[0], r.costs_lo[0], r.costs_hi[0], Arithmetic::f32,
+                                         9'000'000, r.peaks)};
   r.diagnoses = {{"attn", measure::Bottleneck::undetermined, {"rates are low"}, {"counters"}}};
   r.gates = {{.id = "additivity", .pass = true, .value = 1.0, .limit = 8.02, .why = "closes"}};
   return r;
@@ -95,6 +95,70 @@ TEST(AttributionReport, NamesNeverBecomeMarkup) {
   EXPECT_THAT(page, Not(HasSubstr("alert(1)</script>")));
   EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
   EXPECT_THAT(page, HasSubstr("\\u003c/script>\\u003cscript>alert(2)"));
+}
+
+AttributionReport counted_report() {
+  AttributionReport r = report();
+  measure::Evidence e;
+  e.read_bytes_lo = 0.2e6;
+  e.read_bytes = e.memory_bytes = 3.9e6;
+  e.units_active = 0.97;
+  e.compute_share = 0.12;
+  e.compute_pipe = "FMA pipe";
+  e.top_stall = "long_scoreboard";
+  e.top_stall_share = 0.83;
+  r.evidence = {{"attn", 3'800'000, e}};
+  r.attribution.ops.push_back(op("out", 300'000, 200'000));
+  r.overlaps = {{"out", "attn", 1'000, 91'000}, {"qkv", "attn", 1'000, 200'000}};
+  r.eager = measure::EagerSteps{{1'500'000, 1'900'000}};
+  return r;
+}
+
+TEST(AttributionReport, TheEvidenceStandsInTextPageAndJson) {
+  const AttributionReport r = counted_report();
+  const std::string text = attribution_text(r, false);
+  const std::string page = attribution_html(r, {{"command", {"fathom"}}});
+  for (const std::string& out : {text, page}) {
+    EXPECT_THAT(out, HasSubstr("1.03 x, as declared"));
+    EXPECT_THAT(out, HasSubstr("FMA pipe 12 %"));
+    EXPECT_THAT(out, HasSubstr("long_scoreboard 83 %"));
+    EXPECT_THAT(out, HasSubstr("out starts before attn ends: 1.00 µs of it run under others"));
+    EXPECT_THAT(out, HasSubstr("−100 µs and +400 µs, +300 µs together"));
+    EXPECT_THAT(out, Not(HasSubstr("qkv starts"))) << "it does not shrink";
+    EXPECT_THAT(out, HasSubstr("launched one by one, unwatched, a step takes 1.50 ms"));
+  }
+  const Json json = attribution_json(r);
+  EXPECT_EQ(json["evidence"][0]["bytes_check"], "as declared");
+  EXPECT_TRUE(json["evidence"][0]["occupancy"].is_null());
+  EXPECT_EQ(json["overlaps"][0]["under"], "attn");
+  EXPECT_EQ(json["eager_ns"][1], 1'900'000);
+}
+
+TEST(AttributionReport, MissingEvidenceSaysWhyOnce) {
+  AttributionReport r = report();
+  measure::Evidence e;
+  e.why_no_counters = e.why_no_stalls = "for administrators only (35)";
+  r.evidence = {{"attn", 3'800'000, e}, {"qkv", 1'000, e}};
+  const std::string text = attribution_text(r, false);
+  EXPECT_THAT(text, HasSubstr("There are no counters: for administrators only (35)."));
+  EXPECT_THAT(text, HasSubstr("There are no stalls: for administrators only (35)."));
+  EXPECT_THAT(text, Not(HasSubstr("counted in"))) << "a table of nothing";
+  EXPECT_THAT(missing_evidence(r), testing::SizeIs(2));
+  EXPECT_TRUE(attribution_json(r)["evidence"][0]["bytes_check"].is_null());
+}
+
+TEST(AttributionReport, AMachineThatFailsAGateMarksButStillExplains) {
+  AttributionReport r = counted_report();
+  r.watermark = "measured on a GPU that is not idle: it is 40 % busy";
+  r.machine_gates = {
+      {.id = "gpu_idle", .pass = false, .value = {}, .limit = {}, .why = "it is 40 % busy"}};
+  EXPECT_TRUE(r.trusted());
+  EXPECT_EQ(r.all_gates().size(), 2u);
+  EXPECT_THAT(attribution_text(r, false),
+              testing::StartsWith("measured on a GPU that is not idle"));
+  const std::string page = attribution_html(r, {{"command", {"fathom"}}});
+  EXPECT_THAT(page, HasSubstr("not idle: it is 40 % busy</b>"));
+  EXPECT_THAT(page, HasSubstr("✗ failed"));
 }
 
 TEST(AttributionReport, JsonHoldsTheClosureAndThePlaceOfEveryFigure) {

@@ -203,6 +203,8 @@ Recomputed recompute_attribution(const Json& document) {
   Recomputed out;
   out.summary["attribution"] = attribution_figures(report);
   out.gates = attribution_gates(report);
+  const std::vector<Gate> of_device = device_ceiling_gates(report.device, report.peaks);
+  out.gates.insert(out.gates.begin(), of_device.begin(), of_device.end());
   out.text = attribution_text(report, false) + "\n" + spread_text(document);
   out.notes.push_back(
       "as stored, since no samples of them are kept: what the ops declare, the peaks of cache and "

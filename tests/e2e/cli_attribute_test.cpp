@@ -2,6 +2,7 @@
 // `attribute`: documents that fit the schema, files it writes, and what it refuses.
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include "tests/e2e/cli_fixture.hpp"
@@ -92,6 +93,94 @@ TEST_F(Cli, AttributeConfirmsSeveralKnobsInTheSameRounds) {
     const size_t n = json["summary"]["attribution"]["confirmations"].size();
     EXPECT_TRUE(n == 0 || n == 2) << n;
   }
+}
+
+// The guarded device in the place of a GPU, behind a driver that says what it is told to.
+struct Gpu {
+  std::filesystem::path folder;
+  std::string model;
+
+  std::vector<std::string> command(std::vector<std::string> more) const {
+    std::vector<std::string> out{"attribute",
+                                 model,
+                                 "--depths",
+                                 "8,200",
+                                 "--seconds",
+                                 "0.2",
+                                 "-r",
+                                 "6",
+                                 "-q",
+                                 "--backend",
+                                 "cuda",
+                                 "--backend-dir",
+                                 std::string(FATHOM_TEST_BACKENDS) + "/gpu"};
+    out.insert(out.end(), more.begin(), more.end());
+    return out;
+  }
+  RunOptions options(const std::string& driver, const std::string& watch = "") const {
+    const std::string fixture = folder / "attribute_nvml.txt";
+    std::ofstream(fixture) << "name guarded device\nuuid GPU-1\ntotal 100000000000\nused 1000000\n"
+                              "sm_clock 1500\nmax_sm_clock 1500\nutilisation 0\nthrottle 1\n"
+                           << driver;
+    RunOptions out;
+    out.environment = {"FAKE_NVML=" + fixture, "FAKE_WATCH=" + watch,
+                       std::string("LD_LIBRARY_PATH=") + FATHOM_TEST_BACKENDS + "/gpu"};
+    return out;
+  }
+};
+
+// What the processes beside the first send: counters of every op at both depths, samples of some.
+TEST_F(Cli, AttributeCountsAndSamplesInProcessesOfTheirOwn) {
+  const Gpu gpu{folder_, model()};
+  const auto child = [&](const std::string& what, const std::string& watch) {
+    const Finished run = fathom(gpu.command({"--evidence-child", what}), gpu.options("", watch));
+    EXPECT_EQ(run.status, 0) << run.err;
+    return parse_json(run.out, "stdout");
+  };
+  const Json counted = child("counters", "");
+  EXPECT_TRUE(counted["problem"].is_null());
+  ASSERT_EQ(counted["runs"].size(), 2u);
+  for (const Json& run : counted["runs"]) EXPECT_GT(run["ops"].size(), 5u);
+  const Json sampled = child("stalls:attn,norm_head", "");
+  EXPECT_EQ(sampled["ops"].size(), 2u);
+  EXPECT_EQ(sampled["ops"]["attn"]["kernels"][0]["places"][0]["producers"][0]["instruction"],
+            "LDG");
+
+  const Json denied = child("counters", "denied");
+  EXPECT_THAT(denied["runs"][0]["problem"].get<std::string>(), HasSubstr("only (35)"));
+  EXPECT_THAT(child("stalls:attn", "denied")["problem"].get<std::string>(), HasSubstr("only (35)"));
+  const Json lacking = child("counters", "lacks");
+  EXPECT_TRUE(lacking["runs"][1]["counters"][0]["metric"].is_null());
+  EXPECT_TRUE(lacking["runs"][1]["ops"][0]["values"][0].is_null());
+  expect_one_line_error(fathom(gpu.command({"--evidence-child", "times"}), gpu.options("")), 2,
+                        "expected counters, or stalls:");
+}
+
+// The whole of it on a device. Which ops grow there is up to the machine's noise.
+TEST_F(Cli, AttributeMarksABusyGpuAndReadsItsEvidence) {
+  const Gpu gpu{folder_, model()};
+  const std::string busy = "process 4242 3000000000\n";
+  expect_one_line_error(fathom(gpu.command({}), gpu.options(busy)), 3, "pid 4242");
+  const std::filesystem::path page = folder_ / "device.html";
+  const Finished marked =
+      fathom(gpu.command({"--allow-busy", "--json", "--html", page}), gpu.options(busy));
+  const Json json = document(marked);
+  EXPECT_EQ(marked.status, 4);
+  EXPECT_THAT(json["summary"]["watermark"].get<std::string>(), HasSubstr("pid 4242"));
+  EXPECT_EQ(json["gates"][0]["id"], "gpu_idle");
+  EXPECT_FALSE(json["gates"][0]["pass"].get<bool>());
+  const Json& a = json["summary"]["attribution"];
+  EXPECT_EQ(a["eager_ns"].size(), 2u);
+  EXPECT_GT(a["peaks"]["f16_tensor_gflops"].get<double>(), 0);
+  EXPECT_EQ(a["evidence"].size(), a["decompositions"].size());
+  for (const Json& evidence : a["evidence"]) {
+    EXPECT_EQ(evidence["top_stall"], "long_scoreboard") << evidence;
+    EXPECT_TRUE(evidence["why_no_counters"].is_null()) << evidence;
+  }
+  std::ifstream file(page);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_THAT(text, HasSubstr("What counters and records say"));
+  EXPECT_THAT(text, HasSubstr("pid 4242"));
 }
 
 TEST_F(Cli, AttributeRefusesWhatItCannotDo) {

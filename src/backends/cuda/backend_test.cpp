@@ -109,6 +109,26 @@ TEST_F(CudaDevice, EventsMeasureTheReadStream) {
   RecordProperty("read_gbps", fmt::format("{:.0f}", gbps));
 }
 
+// Every thread of every kind has the exact result, at the fewest passes and the most.
+TEST_F(CudaDevice, ArithmeticStreamsAreRight) {
+  const Stream stream = make_stream(api_);
+  const Buffer right = make_buffer(api_, 8);
+  for (const Arithmetic kind : {Arithmetic::f32, Arithmetic::f16_tensor, Arithmetic::int8_tensor}) {
+    for (const int64_t passes : {64, 1000, 16384}) {
+      const uint64_t zero = 0;
+      uint64_t found = 0;
+      api_.copy_to_device(right.get().data, &zero, 8, stream.get());
+      const ArithmeticWork work = api_.arithmetic_stream(
+          kind, passes, reinterpret_cast<uint64_t*>(right.get().data), stream.get());
+      api_.copy_to_host(&found, right.get().data, 8, stream.get());
+      api_.stream_synchronize(stream.get());
+      EXPECT_EQ(found, static_cast<uint64_t>(work.threads)) << static_cast<int>(kind) << passes;
+      EXPECT_EQ(work.ops % passes, 0);
+    }
+    EXPECT_THROW(api_.arithmetic_stream(kind, 63, nullptr, stream.get()), Error);
+  }
+}
+
 TEST_F(CudaDevice, CaptureOfAFailingBodyLeavesTheStreamUsable) {
   const Stream stream = make_stream(api_);
   EXPECT_THROW(capture_graph(api_, stream, [] { fail(ErrorCode::internal, "body"); }), Error);

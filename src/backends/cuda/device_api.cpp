@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "backends/cuda/arithmetic_stream.hpp"
 #include "backends/cuda/graph_kernels.hpp"
 #include "backends/cuda/launch_count.hpp"
 #include "backends/cuda/read_stream.hpp"
@@ -164,6 +165,10 @@ const DeviceApi& device_api() {
           },
       .watch_captures = watch_captures,
       .captured_kernels = captured_kernels,
+      .arithmetic_stream =
+          [](Arithmetic kind, int64_t passes, uint64_t* right, void* stream) {
+            return arithmetic_stream({kind, passes, right}, stream);
+          },
   };
   return kApi;
 }

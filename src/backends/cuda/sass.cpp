@@ -27,32 +27,51 @@ constexpr std::array kKnownArchitectures = {80, 86, 89, 90, 100, 103, 120, 121};
 struct Name {
   int opcode;
   const char* name;
-  bool loads;  // by L1TEX
+  bool loads;  // by L1TEX, or it asks whether a bulk copy is there
 };
 // Of those that set or wait on barriers often, and branches.
 constexpr Name kNames[] = {
-    {0x981, "LDG", true},         {0x980, "LD", true},          {0x983, "LDL", true},
-    {kLdgsts, "LDGSTS", true},    {0x3a8, "ATOMG", true},       {0x9a8, "ATOMG", true},
-    {0xb60, "TEX", true},         {0x361, "TEX", true},         {0x367, "TLD", true},
-    {0x984, "LDS", false},        {0x83b, "LDSM", false},       {0xb82, "LDC", false},
-    {0x7ac, "LDCU", false},       {0xab9, "ULDC", false},       {0x919, "S2R", false},
-    {0x9c3, "S2UR", false},       {0x308, "MUFU", false},       {0x306, "I2F", false},
-    {0x305, "F2I", false},        {0x309, "POPC", false},       {0x389, "SHFL", false},
-    {0xf89, "SHFL", false},       {0x986, "STG", false},        {0x988, "STS", false},
-    {0x985, "ST", false},         {0x987, "STL", false},        {0x98e, "RED", false},
-    {0xb1d, "BAR", false},        {0x9af, "LDGDEPBAR", false},  {kDepbar, "DEPBAR", false},
-    {0x5a7, "SYNCS", false},      {kBra, "BRA", false},         {kBraUniform, "BRA", false},
-    {kExit, "EXIT", false},       {0x918, "NOP", false},        {0x23c, "HMMA", false},
-    {0x237, "IMMA", false},       {kUtmaldg, "UTMALDG", false}, {kUblkcp, "UBLKCP", false},
-    {kAcqBulk, "ACQBULK", false}, {0x82d, "PREEXIT", false},    {kBssy, "BSSY", false},
-    {kBsync, "BSYNC", false},     {kCall, "CALL", false},       {kRet, "RET", false},
-    {kBrx, "BRX", false},
+    {0x981, "LDG", true},      {0x980, "LD", true},          {0x983, "LDL", true},
+    {kLdgsts, "LDGSTS", true}, {0x3a8, "ATOMG", true},       {0x9a8, "ATOMG", true},
+    {0xb60, "TEX", true},      {0x361, "TEX", true},         {0x367, "TLD", true},
+    {0x984, "LDS", false},     {0x83b, "LDSM", false},       {0xb82, "LDC", false},
+    {0x7ac, "LDCU", false},    {0xab9, "ULDC", false},       {0x919, "S2R", false},
+    {0x9c3, "S2UR", false},    {0x308, "MUFU", false},       {0x306, "I2F", false},
+    {0x305, "F2I", false},     {0x309, "POPC", false},       {0x389, "SHFL", false},
+    {0xf89, "SHFL", false},    {0x986, "STG", false},        {0x988, "STS", false},
+    {0x985, "ST", false},      {0x987, "STL", false},        {0x98e, "RED", false},
+    {0xb1d, "BAR", false},     {0x9af, "LDGDEPBAR", false},  {kDepbar, "DEPBAR", false},
+    {0x5a7, "SYNCS", true},    {kBra, "BRA", false},         {kBraUniform, "BRA", false},
+    {kExit, "EXIT", false},    {0x918, "NOP", false},        {0x23c, "HMMA", false},
+    {0x237, "IMMA", false},    {kUtmaldg, "UTMALDG", false}, {kUblkcp, "UBLKCP", false},
+    {kBssy, "BSSY", false},    {kBsync, "BSYNC", false},     {0x992, "MEMBAR", false},
+    {0x98f, "CCTL", false},    {0x387, "STL", false},        {0x9f0, "HGMMA", false},
+    {0xdf0, "HGMMA", false},   {kAcqBulk, "ACQBULK", false}, {0x82d, "PREEXIT", false},
+    {kCall, "CALL", false},    {kRet, "RET", false},         {kBrx, "BRX", false},
+};
+
+// Arithmetic by its lower nine bits: the upper three say where the operands are. As nvdisasm calls
+// them on all known architectures.
+constexpr int kOperation = 0x1ff;
+constexpr Name kArithmetic[] = {
+    {0x002, "MOV", false},   {0x007, "SEL", false},   {0x008, "FSEL", false},
+    {0x009, "FMNMX", false}, {0x00b, "FSETP", false}, {0x00c, "ISETP", false},
+    {0x010, "IADD3", false}, {0x011, "LEA", false},   {0x012, "LOP3", false},
+    {0x016, "PRMT", false},  {0x019, "SHF", false},   {0x020, "FMUL", false},
+    {0x021, "FADD", false},  {0x023, "FFMA", false},  {0x024, "IMAD", false},
+    {0x025, "IMAD", false},  {0x027, "IMAD", false},  {0x030, "HADD2", false},
+    {0x031, "HFMA2", false}, {0x032, "HMUL2", false}, {0x035, "HFMA2", false},
+    {0x03e, "F2FP", false},  {0x045, "I2FP", false},  {0x0ca, "R2UR", false},
 };
 
 const Name* known(int opcode) {
   const auto found = std::find_if(std::begin(kNames), std::end(kNames),
                                   [&](const Name& name) { return name.opcode == opcode; });
-  return found == std::end(kNames) ? nullptr : found;
+  if (found != std::end(kNames)) return found;
+  const auto operation =
+      std::find_if(std::begin(kArithmetic), std::end(kArithmetic),
+                   [&](const Name& name) { return name.opcode == (opcode & kOperation); });
+  return operation == std::end(kArithmetic) ? nullptr : operation;
 }
 
 template <class T>

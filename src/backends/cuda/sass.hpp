@@ -29,7 +29,7 @@ struct SassInstruction {
   std::string name() const;  // "LDG"; a number such as "0x9c3" where it has no known name
   bool is_branch() const;
   bool ends_flow() const;    // what stands behind is not reached from here
-  bool may_load() const;     // from global or local memory or as a texture: what L1TEX serves
+  bool may_load() const;     // what L1TEX serves, or a question whether bulk copies have ended
   bool is_pdl_wait() const;  // griddepcontrol.wait
   // Brings values from global memory into registers or shared memory, or leads to code that this
   // decoder does not follow.

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
@@ -124,6 +126,34 @@ TEST_P(Sass, AWaitForCopiesNamesTheCopies) {
   ASSERT_FALSE(waits.empty());
   EXPECT_EQ(find_producers(code, waits.front()), all(code, "LDGSTS"));
   EXPECT_THAT(all(code, "LDGSTS"), SizeIs(1));
+}
+
+// A wait for bulk copies as sm_90 has it: SYNCS asks, the branch back waits for the answer.
+TEST(SassCode, ABranchThatWaitsForABulkCopyNamesTheQuestion) {
+  constexpr uint64_t kCode[][2] = {{0x00000014150075a7, 0x000ea8000800017f},
+                                   {0x0000001602027224, 0x002fc800078e02ff},
+                                   {0x00000068035d7224, 0x000fe200078e0202},
+                                   {0x000001c400f08947, 0x004fec0003800000}};
+  std::vector<SassInstruction> code;
+  for (const auto& words : kCode) {
+    std::array<std::byte, kSassBytes> bytes;
+    std::memcpy(bytes.data(), words, sizeof bytes);
+    code.push_back(decode_sass(bytes, static_cast<int64_t>(code.size()) * kSassBytes, 90));
+  }
+  EXPECT_EQ(code[0].name(), "SYNCS");
+  EXPECT_EQ(code[1].name(), "IMAD");
+  EXPECT_EQ(code[3].name(), "BRA");
+  EXPECT_THAT(find_producers(code, 3 * kSassBytes), ElementsAre(0));
+}
+
+// Codes that nvdisasm gives these names, with operands in registers, immediates and constants.
+TEST(SassCode, ArithmeticHasItsNameWhereverTheOperandsAre) {
+  const auto name = [](int opcode) { return SassInstruction{.opcode = opcode}.name(); };
+  for (const int opcode : {0x223, 0x423, 0x823, 0xc23}) EXPECT_EQ(name(opcode), "FFMA");
+  for (const int opcode : {0x221, 0x421, 0xe21}) EXPECT_EQ(name(opcode), "FADD");
+  for (const int opcode : {0x230, 0x430}) EXPECT_EQ(name(opcode), "HADD2");
+  for (const int opcode : {0x202, 0x802, 0xc02}) EXPECT_EQ(name(opcode), "MOV");
+  EXPECT_EQ(name(0x2ff), "0x2ff");
 }
 
 TEST_P(Sass, DamagedFilesAreRefused) {

@@ -2,8 +2,8 @@
 // A backend library as strict as a GPU, to test the engine without one. Its ops are the
 // reference's, but its memory faults when the host touches it, and its stream is as lazy as a
 // stream may be: ops and copies run when somebody synchronises. A graph replays the calls that were
-// captured, with their counts and pointers. Built twice: GUARDED_NAME "guarded" has graphs and a
-// read stream, "guardedeager" has neither.
+// captured, with their counts and pointers. Built three times: GUARDED_NAME "guarded" has graphs
+// and streams for its ceilings, "guardedeager" has neither, "cuda" can be watched too.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "base/error.hpp"
 #include "device/backend.hpp"
 #include "kernels/op_table.hpp"
+#include "tests/support/dummy_backend/fake_watch.hpp"
 
 namespace fathom {
 namespace {
@@ -132,7 +134,7 @@ LazyStream& stream_of(void* stream) {
 void submit(void* stream, std::function<void()> work) {
   LazyStream& s = stream_of(stream);
   if (s.capturing) {
-    s.captured.push_back(std::move(work));
+    s.captured.push_back(fake::trace().named(std::move(work)));
     return;
   }
   s.queue.push_back(std::move(work));
@@ -198,6 +200,15 @@ void read_stream(const void* data, int64_t bytes, uint64_t* sum, void* stream) {
   });
 }
 
+ArithmeticWork arithmetic_stream(Arithmetic, int64_t passes, uint64_t* right, void* stream) {
+  constexpr int64_t kThreads = 64;
+  submit(stream, [=] {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    *right += kThreads;
+  });
+  return {.ops = passes * kThreads, .threads = kThreads};
+}
+
 DeviceInfo info() {
   return {.name = "guarded device",
           .isa = "none",
@@ -240,6 +251,7 @@ constexpr DeviceApi kDevice = {
         },
     .graph_destroy = [](void* graph) { delete static_cast<Work*>(graph); },
     .read_stream = GUARDED_GRAPHS ? read_stream : nullptr,
+    .arithmetic_stream = GUARDED_GRAPHS ? arithmetic_stream : nullptr,
 };
 
 // The step without its padding, which the reference's ops do not know. On the device.
@@ -342,6 +354,9 @@ extern "C" const fathom::Backend* fathom_backend(uint32_t abi) {
                                 .pack_matrix = pack_matrix,
                                 .keeps_file_layout = false,
                                 .has_graphs = GUARDED_GRAPHS,
-                                .default_ubatch = GUARDED_GRAPHS ? 24 : 512};
+                                .default_ubatch = GUARDED_GRAPHS ? 24 : 512,
+                                .trace_source = GUARDED_WATCHED ? fake::trace_source : nullptr,
+                                .counter_source = GUARDED_WATCHED ? fake::counter_source : nullptr,
+                                .stall_source = GUARDED_WATCHED ? fake::stall_source : nullptr};
   return &kBackend;
 }
