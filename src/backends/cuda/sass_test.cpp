@@ -148,7 +148,11 @@ TEST(SassCode, ABranchThatWaitsForABulkCopyNamesTheQuestion) {
 
 // Codes that nvdisasm gives these names, with operands in registers, immediates and constants.
 TEST(SassCode, ArithmeticHasItsNameWhereverTheOperandsAre) {
-  const auto name = [](int opcode) { return SassInstruction{.opcode = opcode}.name(); };
+  const auto name = [](int opcode) {
+    SassInstruction instruction{};
+    instruction.opcode = opcode;
+    return instruction.name();
+  };
   for (const int opcode : {0x223, 0x423, 0x823, 0xc23}) EXPECT_EQ(name(opcode), "FFMA");
   for (const int opcode : {0x221, 0x421, 0xe21}) EXPECT_EQ(name(opcode), "FADD");
   for (const int opcode : {0x230, 0x430}) EXPECT_EQ(name(opcode), "HADD2");

@@ -141,17 +141,17 @@ inline std::vector<float> exact(const Problem& p) {
   return out;
 }
 
-enum class Arithmetic { f32, halves };
+enum class Precision { f32, halves };
 
 // The formula in f32: K and V as stored; or q, K, V and the weights rounded to halves, to bf16 over
 // such a cache and else to f16.
-inline std::vector<float> naive(const Problem& p, Arithmetic arithmetic = Arithmetic::f32) {
+inline std::vector<float> naive(const Problem& p, Precision arithmetic = Precision::f32) {
   std::vector<float> out(p.q.size());
   const AttnArgs::Static& s = p.s;
   const int dims = s.head_dim, group = s.n_heads / s.n_kv_heads;
   const bool bf16 = s.kv.geometry.format == KvFormat::bf16;
   const auto rounded = [&](float x) {
-    if (arithmetic == Arithmetic::f32) return x;
+    if (arithmetic == Precision::f32) return x;
     return bf16 ? bf16_to_f32(f32_to_bf16(x)) : f16_to_f32(f32_to_f16(x));
   };
   std::vector<double> stored(dims);
@@ -189,7 +189,7 @@ inline std::vector<float> naive(const Problem& p, Arithmetic arithmetic = Arithm
           sum += scores[t];
         }
         // f32 divides the result; halves are rounded as weights that sum to 1.
-        const bool halves = arithmetic == Arithmetic::halves;
+        const bool halves = arithmetic == Precision::halves;
         for (int t = 0; t < n; ++t) {
           const float weight = halves ? rounded(scores[t] / sum) : scores[t];
           for (int d = 0; d < dims; ++d) out[at + d] += weight * values[t * dims + d];

@@ -99,7 +99,7 @@ class CudaAttn : public CudaTestWithParam<KvFormat> {
     const std::vector<float> expected = exact(p);
     ASSERT_TRUE(meaningful(expected, static_cast<size_t>(p.width())));
     const bool many = is_of_many(shape, p.rows());
-    const Arithmetic arithmetic = many ? Arithmetic::halves : Arithmetic::f32;
+    const Precision arithmetic = many ? Precision::halves : Precision::f32;
     EXPECT_TRUE(as_good_as(run(p), naive(p, arithmetic), expected, factor));
   }
   // Whether a step of n rows goes to the kernel of many.
