@@ -21,7 +21,7 @@ cp build/cuda/libfathom_cuda.so "$out/bin/" # searched beside the program
 strip "$out"/bin/* "$out"/lib/*
 rm -rf "$out/scripts" "$out/bench"
 mkdir -p "$out/scripts/gpu" "$out/bench/peers"
-cp scripts/gpu/*.sh "$out/scripts/gpu/"
+cp scripts/gpu/*.sh scripts/gpu/*.py "$out/scripts/gpu/"
 cp bench/peers/*.py "$out/bench/peers/"
 dirty=
 [ -z "$(git status --porcelain --untracked-files=no -- . ":!bench/results")" ] || dirty=-dirty
