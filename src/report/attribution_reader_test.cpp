@@ -75,7 +75,8 @@ AttributionReport report_of(const measure::Observation& o) {
                        .flops_hi = r.costs_hi[1].flops,
                        .lo = {attn.lo_ns, 2000 * 65 / 25.0, 400'000 / 200.0},
                        .hi = {attn.hi_ns, 2000 * 1642 / 25.0, 9'000'000 / 200.0},
-                       .residence = measure::Residence::memory}};
+                       .residence = measure::Residence::memory,
+                       .arithmetic = {}}};
   r.gates = attribution_gates(r);
   r.gates.push_back(plan_gate(r, {}));
   if (r.trusted()) {

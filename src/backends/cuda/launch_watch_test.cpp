@@ -93,6 +93,7 @@ TEST_F(LaunchWatch, NodesOfAGraphHaveTheirArguments) {
     EXPECT_EQ(graphs.size(), 1u);
     return graphs.at(0);
   };
+  s.kv.k = k.get();
   cuda::attn_seed({}, ctx(), {s, &step, q.get(), out.get()});  // loads the kernels
   const std::vector<KernelLaunch> engine = nodes_of({}, k.get());
   ASSERT_EQ(engine.size(), 2u);

@@ -28,8 +28,8 @@ struct AttnParams {
   int tiles_per_page;
   unsigned page_factor;  // 2^32 / tiles_per_page, rounded up; not used for 1
   int n_rows, max_pages, n_heads, n_kv_heads, group, rows_per_entry;
-  bool is_first_launch;  // of the step's rows
-  float scale_log2;      // scale * log2(e)
+  int is_first_launch;  // of the step's rows; no bool, as padding differs from launch to launch
+  float scale_log2;     // scale * log2(e)
 };
 
 // The sizes of a variant, and where the parts of a block's shared memory lie. Of the block's warps

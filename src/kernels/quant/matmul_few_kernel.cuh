@@ -254,11 +254,11 @@ class FewStream {
                                                  {codes, infos, nullptr, nullptr, kColumns},
                                                  {i * kFoldColumns, kFoldColumns}, 0);
               }
-              cuda::lanes_arrive(tiles_.empty + tiles_.stage);
+              cuda::warp_arrive(tiles_.empty + tiles_.stage);
               tiles_.next();
             }
             if (n == 1) break;
-            cuda::lanes_arrive(acts_.empty + acts_.stage);
+            cuda::warp_arrive(acts_.empty + acts_.stage);
             acts_.next();
           }
         }
@@ -276,7 +276,7 @@ class FewStream {
         store(units_.slot(), sums);
       }
       // Now only: so no warp comes two lanes ahead of one that waits for its turn.
-      cuda::lanes_arrive(acts_.empty + acts_.stage);
+      cuda::warp_arrive(acts_.empty + acts_.stage);
       acts_.next();
       // The next unit is of the same lane or of the one after it.
       const int n_lanes = units_.n_lanes(), n_tiles = units_.n_tiles();
@@ -356,8 +356,8 @@ class FewStream {
     } else {
       write(group, sums, live);
     }
-    if (is_whole && p_.bundle == 2) cuda::lanes_arrive(wholes_ + slot);
-    cuda::lanes_arrive(turns_ + slot);
+    if (is_whole && p_.bundle == 2) cuda::warp_arrive(wholes_ + slot);
+    cuda::warp_arrive(turns_ + slot);
   }
   __device__ void write(int group, const float (&sums)[kValues], bool live) const {
     const int slot = units_.slot(), part = p_.bundle - 1;
@@ -408,15 +408,11 @@ __device__ inline void init_few(const FewPlan& plan, std::byte* shared, const Fe
       auto* barriers = reinterpret_cast<cuda::Barrier*>(shared + at);
       for (int i = 0; i < n; ++i) cuda::warp_barrier_init(barriers + i, n_arrivals);
     };
-    constexpr int kBarrier = int{sizeof(cuda::Barrier)};
-    for (int warp = 0; warp < kFewStreams; ++warp) {
-      const int full = warp * 2 * plan.n_stages * kBarrier;
-      init(full, plan.n_stages, 1);
-      init(full + plan.n_stages * kBarrier, plan.n_stages, 32);
-    }
+    init(0, kFewStreams * 2 * plan.n_stages, 1);
     init(place.act_barriers, plan.n_act_stages, 1);
-    init(place.act_barriers + plan.n_act_stages * kBarrier, plan.n_act_stages, 32 * plan.slots);
-    init(place.turns, 2 * plan.slots, 32);
+    init(place.act_barriers + plan.n_act_stages * int{sizeof(cuda::Barrier)}, plan.n_act_stages,
+         plan.slots);
+    init(place.turns, 2 * plan.slots, 1);
     cuda::barrier_init_fence();
   }
   __syncthreads();
