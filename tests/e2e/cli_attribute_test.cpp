@@ -63,7 +63,7 @@ TEST_F(Cli, AttributeConfirmsWithAnotherCacheType) {
 TEST_F(Cli, AttributeStepsSeveralSequencesAtOnce) {
   const auto anchors = [&](const std::string& n) {
     const Json json = document(fathom({"attribute", model(), "--depths", "8,40", "--seconds", "0.3",
-                                       "-npl", n, "--separate", "--json"}));
+                                       "-r", "6", "-t", "1", "-npl", n, "--separate", "--json"}));
     EXPECT_EQ(json["summary"]["attribution"]["n_parallel"], std::stoi(n));
     std::vector<int64_t> bytes;
     for (const Json& gate : json["gates"]) {
@@ -81,8 +81,9 @@ TEST_F(Cli, AttributeStepsSeveralSequencesAtOnce) {
 TEST_F(Cli, AttributeConfirmsSeveralKnobsInTheSameRounds) {
   for (const bool apart : {false, true}) {
     std::vector<std::string> words{
-        "attribute", model(),          "--depths",  "8,200",           "--seconds", "0.5",
-        "--confirm", "cache-type=f32", "--confirm", "cache-type=bf16", "--json"};
+        "attribute",      model(),     "--depths",        "8,200", "--seconds", "0.5", "--confirm",
+        "cache-type=f32", "--confirm", "cache-type=bf16", "-r",    "6",         "-t",  "1",
+        "--json"};
     if (apart) words.push_back("--separate");
     const Json json = document(fathom(words));
     std::set<int> configurations;

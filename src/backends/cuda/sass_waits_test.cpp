@@ -44,7 +44,9 @@ constexpr Allowed kNeverWaits[] = {
     {"matmul_few_kernel", "CALL", 2, "a division"},
 };
 // Launched when all before them have ended (launch_in_order).
-constexpr const char* kInOrder[] = {"read_stream_kernel", "attn_seed_", "check_and_spoil_kernel"};
+constexpr const char* kInOrder[] = {"read_stream_kernel", "read_cached_kernel",
+                                    "fma_stream_kernel",  "mma_stream_kernel",
+                                    "attn_seed_",         "check_and_spoil_kernel"};
 
 std::vector<std::byte> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
