@@ -286,7 +286,7 @@ class AttnBlock {
   AttnLeaf<L> leaf_;
   AttnLevels<L> levels_;
   AttnState<L::kChunks> run_;
-  bool has_arrived_ = false;  // the cluster's blocks may not have begun, or may still be reading
+  bool has_arrived_ = false;    // the cluster's blocks may not have begun, or may still be reading
   bool is_active_, is_inside_;  // the warp's tile, the thread's column
   int head_, last_token_;       // of the column; heads are counted through the rows
 };
