@@ -12,6 +12,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/read_ceiling.hpp"
 #include "cli/terminal.hpp"
+#include "cli/watched_model.hpp"
 #include "measure/clock.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
@@ -25,17 +26,6 @@ using measure::now_ns;
 
 constexpr double kBlockNs = 30e6;  // a block is at least so long
 constexpr int kMaxStepsPerBlock = 200;
-// Sets the sink for a scope, so that no exception leaves a dead timer behind.
-class Watch {
- public:
-  Watch(Model& model, OpScopeSink* sink) : model_(model) { model_.set_op_scope_sink(sink); }
-  ~Watch() { model_.set_op_scope_sink(nullptr); }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-
- private:
-  Model& model_;
-};
 
 // A sequence that stands at one depth and steps from there again and again.
 class DepthArm {
@@ -65,7 +55,7 @@ class DepthArm {
     return profile_.untraced_ns.back();
   }
   double traced() {
-    const Watch watch(model_, &timer_);
+    const Watched watched(model_, &timer_);
     std::vector<double> walls;
     std::vector<DepthProfile::Round> steps;
     for (int step = 0; step < profile_.steps_per_block; ++step) {
