@@ -13,6 +13,7 @@
 #include "report/bench_comparison.hpp"
 #include "report/bench_summary.hpp"
 #include "report/fields.hpp"
+#include "tests/support/refused_document.hpp"
 
 namespace fathom::report {
 namespace {
@@ -280,17 +281,8 @@ TEST(Recompute, ASyntheticCacheIsSetAgainstARealOne) {
 
 TEST(Recompute, HostileDocumentsGetOneLine) {
   const Json good = document_of({});
-  const auto refused = [&](const std::function<void(Json&)>& change) -> std::string {
-    Json bad = good;
-    change(bad);
-    try {
-      review(bad);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::bad_file);
-      EXPECT_THAT(e.what(), Not(HasSubstr("\n")));
-      return e.what();
-    }
-    return "accepted";
+  const auto refused = [&](const std::function<void(Json&)>& change) {
+    return test::refusal(good, change);
   };
   EXPECT_EQ(refused([](Json& d) { d["samples"][0]["ns"] = "fast"; }),
             "samples[0].ns: expected a number, found a string");
