@@ -10,8 +10,7 @@
 #include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
 #include "kernels/norm_qkv_rope_append/norm_qkv_rope_append.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/cuda_fixture.hpp"
-#include "tests/support/cuda_matrix.hpp"
+#include "tests/support/cuda_matrix_fixture.hpp"
 
 namespace fathom {
 namespace {
@@ -21,16 +20,7 @@ using namespace test;
 constexpr int kMostRows = 32;
 constexpr int kSmall = 99 << 10;
 
-class SmallGpu : public CudaTestWithParam<DType> {
- protected:
-  PackedMatrix on_device(const CudaMatrix& w) {
-    memory_.push_back(upload(w.packed));
-    PackedMatrix out = w.tiles;
-    out.data = memory_.back().get();
-    return out;
-  }
-  std::vector<DeviceArray<std::byte>> memory_;
-};
+class SmallGpu : public CudaMatrixTest {};
 
 TEST_P(SmallGpu, ProductsHaveTheSameBits) {
   const int64_t cols = 1536, d_ff = 64;

@@ -11,8 +11,7 @@
 #include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
 #include "kernels/norm_head/norm_head.hpp"
 #include "kernels/out_proj_residual/out_proj_residual.hpp"
-#include "tests/support/cuda_fixture.hpp"
-#include "tests/support/cuda_matrix.hpp"
+#include "tests/support/cuda_matrix_fixture.hpp"
 #include "tests/support/emulated.hpp"
 
 namespace fathom {
@@ -48,16 +47,7 @@ std::vector<float> as_seen(DType type, const std::vector<float>& rows) {
   return out;
 }
 
-class CudaMatmul : public CudaTestWithParam<DType> {
- protected:
-  PackedMatrix on_device(const CudaMatrix& w) {
-    memory_.push_back(upload(w.packed));
-    PackedMatrix out = w.tiles;
-    out.data = memory_.back().get();
-    return out;
-  }
-  std::vector<DeviceArray<std::byte>> memory_;
-};
+class CudaMatmul : public CudaMatrixTest {};
 
 // The first n rows of `a`, through down_proj_residual.
 TEST_P(CudaMatmul, EqualsTheExactProductAtEveryNumberOfRows) {

@@ -12,8 +12,7 @@
 #include "kernels/norm_gate_up_act/norm_gate_up_act.hpp"
 #include "kernels/norm_head/norm_head.hpp"
 #include "kernels/out_proj_residual/out_proj_residual.hpp"
-#include "tests/support/cuda_fixture.hpp"
-#include "tests/support/cuda_matrix.hpp"
+#include "tests/support/cuda_matrix_fixture.hpp"
 
 namespace fathom {
 namespace {
@@ -37,21 +36,14 @@ std::vector<float> product(const CudaMatrix& w, const std::vector<float>& rows, 
   return out;
 }
 
-class CudaMatmulPrefill : public CudaTestWithParam<DType> {
+class CudaMatmulPrefill : public CudaMatrixTest {
  protected:
   void SetUp() override {
-    CudaTestWithParam<DType>::SetUp();
+    CudaMatrixTest::SetUp();
     // Those of int8 activations.
     if (!IsSkipped() && info().isa != "sm_90") tolerance_ = 2e-2;
   }
-  PackedMatrix on_device(const CudaMatrix& w) {
-    memory_.push_back(upload(w.packed));
-    PackedMatrix out = w.tiles;
-    out.data = memory_.back().get();
-    return out;
-  }
   double tolerance_ = tolerance(GetParam());
-  std::vector<DeviceArray<std::byte>> memory_;
 };
 
 TEST_P(CudaMatmulPrefill, EqualsTheExactProductAtEveryNumberOfRows) {
