@@ -238,17 +238,8 @@ std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vect
          out.size());
   }
   for (size_t s = 0; s < out.size(); ++s) {
-    Observation& from = censuses[s].observation;
-    Observation& to = out[s].observation;
-    for (const bool last : {false, true}) {
-      measure::DepthSamples& seen = last ? from.depths.back() : from.depths.front();
-      measure::DepthSamples& depth = last ? to.depths.back() : to.depths.front();
-      depth.traced = std::move(seen.traced);
-      depth.plan = std::move(seen.plan);
-      depth.shown = std::move(seen.shown);
-      out[s].facts.watched_hash[last] = censuses[s].logits_hash[last];
-    }
-    to.problem = from.problem;
+    measure::add_watched(out[s].observation, std::move(censuses[s].observation));
+    for (const int i : {0, 1}) out[s].facts.watched_hash[i] = censuses[s].logits_hash[i];
   }
   return out;
 }
@@ -268,10 +259,9 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
     results.push_back({{}, {facts.watched_hash[0], facts.watched_hash[1]}});
   }
   measure::ObserveOptions options = observe_options(flags, depths.size(), {});
-  options.untraced = false;
   options.source = source.get();
   const std::vector<Observation> seen = observe_subjects(
-      flags, subjects.all, depths.size(), options, measure::growth_is_precise, {}, common);
+      flags, subjects.all, depths.size(), options, measure::residual_is_precise, {}, common);
   for (size_t s = 0; s < seen.size(); ++s) results[s].observation = seen[s];
   write_stdout(dump_json(census_json(results, depths)));
   return 0;

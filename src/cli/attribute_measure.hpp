@@ -90,7 +90,8 @@ std::vector<Measured> measure_together(const AttributeFlags& flags,
                                        const std::vector<int64_t>& depths,
                                        std::vector<Subject> subjects,
                                        const measure::Machine& machine, const CommonFlags& common);
-// Unwatched steps here, watched ones in a process that starts when the models here are closed.
+// Unwatched steps here; then, when the models here are closed, watched and unwatched ones in turn
+// in a process of their own.
 std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vector<int64_t>& depths,
                                     std::vector<Subject> subjects, const measure::Machine& machine,
                                     const Context& context);

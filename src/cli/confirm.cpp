@@ -194,8 +194,7 @@ Confirmation confirmation_of(const Knob& knob, const report::AttributionReport& 
   Confirmation out;
   out.knob = knob.text;
   out.basis = knob.basis;
-  std::array<double, 2> step{base.attribution.closure.growth.value,
-                             base.attribution.closure.growth.value};
+  std::array<double, 2> step{base.attribution.growth.value, base.attribution.growth.value};
   for (const Decomposition& before : base.decompositions) {
     const Decomposition* after = find(changed.decompositions, before.op);
     if (!after) continue;
@@ -213,9 +212,9 @@ Confirmation confirmation_of(const Knob& knob, const report::AttributionReport& 
       out.gaps.push_back(*share);
     }
   }
-  const measure::Estimate& wall = changed.attribution.closure.growth;
+  const measure::Estimate& wall = changed.attribution.growth;
   out.effects.push_back({.what = "the unwatched step",
-                         .base_ns = base.attribution.closure.growth.value,
+                         .base_ns = base.attribution.growth.value,
                          .changed_ns = wall.value,
                          .predicted_ns = step,
                          .changed_ci = wall.interval});

@@ -33,9 +33,17 @@ Series pair_means(const std::vector<BlockPair<Block>>& pairs, const Value& value
   return out;
 }
 
-Series untraced_series(const DepthSamples& depth) {
-  return pair_means(depth.untraced, [](const UntracedBlock& b) { return b.step_ns(); });
+using UntracedPairs = std::vector<BlockPair<UntracedBlock>>;
+
+Series step_series(const UntracedPairs& pairs) {
+  return pair_means(pairs, [](const UntracedBlock& b) { return b.step_ns(); });
 }
+Series untraced_series(const DepthSamples& depth) { return step_series(depth.untraced); }
+// Those of the rounds in which steps were watched.
+const UntracedPairs& unwatched_pairs(const DepthSamples& depth) {
+  return depth.beside.empty() ? depth.untraced : depth.beside;
+}
+Series unwatched_series(const DepthSamples& depth) { return step_series(unwatched_pairs(depth)); }
 Series traced_series(const DepthSamples& depth) {
   return pair_means(depth.traced, [](const TracedBlock& b) { return b.step_ns(); });
 }
@@ -45,6 +53,9 @@ Series period_series(const DepthSamples& depth) {
 
 Series untraced_growth(const Observation& o) {
   return minus(untraced_series(o.hi()), untraced_series(o.lo()));
+}
+Series unwatched_growth(const Observation& o) {
+  return minus(unwatched_series(o.hi()), unwatched_series(o.lo()));
 }
 Series period_growth(const Observation& o) {
   return minus(period_series(o.hi()), period_series(o.lo()));
@@ -56,7 +67,7 @@ Estimate estimate(const Series& series) {
 
 Estimate aa_of(const DepthSamples& depth) {
   Series differences;
-  for (const BlockPair<UntracedBlock>& pair : depth.untraced) {
+  for (const BlockPair<UntracedBlock>& pair : unwatched_pairs(depth)) {
     differences.push_back(pair[1].step_ns() - pair[0].step_ns());
   }
   return estimate(differences);
@@ -239,8 +250,8 @@ void set_limit(Closure& closure) {
 // watched steps.
 std::vector<Term> terms_of(const Observation& o, double sum_ns, double growth_ns) {
   const auto centre = [](const Series& series) { return hodges_lehmann(series); };
-  const double watching_lo = centre(minus(traced_series(o.lo()), untraced_series(o.lo())));
-  const double watching_hi = centre(minus(traced_series(o.hi()), untraced_series(o.hi())));
+  const double watching_lo = centre(minus(traced_series(o.lo()), unwatched_series(o.lo())));
+  const double watching_hi = centre(minus(traced_series(o.hi()), unwatched_series(o.hi())));
   const double outside_lo = centre(minus(traced_series(o.lo()), period_series(o.lo())));
   const double outside_hi = centre(minus(traced_series(o.hi()), period_series(o.hi())));
   const double traced_growth = centre(minus(traced_series(o.hi()), traced_series(o.lo())));
@@ -259,18 +270,20 @@ std::vector<Term> terms_of(const Observation& o, double sum_ns, double growth_ns
 
 Closure closure_of(const Observation& o, const Attribution& figures, const MiddleHalf& middle) {
   Closure closure;
-  closure.growth = estimate(untraced_growth(o));
+  closure.unwatched_ns[0] = median(unwatched_series(o.lo()));
+  closure.unwatched_ns[1] = median(unwatched_series(o.hi()));
+  closure.growth = estimate(unwatched_growth(o));
   closure.aa_floor_ns = std::max(largest(figures.aa[0].interval), largest(figures.aa[1].interval));
   const Series sums = period_growth(o);
   closure.sum = middle.estimate(sums);
 
   const double n_lo = static_cast<double>(o.lo().plan.size());
   const double n_hi = static_cast<double>(o.hi().plan.size());
-  const double watching = hodges_lehmann(minus(traced_series(o.lo()), untraced_series(o.lo())));
+  const double watching = hodges_lehmann(minus(traced_series(o.lo()), unwatched_series(o.lo())));
   closure.per_launch_ns = watching / n_lo;
   closure.correction_ns = std::max(0.0, closure.per_launch_ns) * (n_hi - n_lo);
 
-  closure.residual = estimate(minus(untraced_growth(o), sums));
+  closure.residual = estimate(minus(unwatched_growth(o), sums));
   closure.residual.value = closure.growth.value - (closure.sum.value - closure.correction_ns);
   closure.residual.interval.lo += closure.correction_ns;
   closure.residual.interval.hi += closure.correction_ns;
@@ -295,6 +308,7 @@ double clock_drift_of(const Observation& o) {
   for (const DepthSamples& depth : o.depths) {
     add(depth.untraced);
     add(depth.traced);
+    add(depth.beside);
   }
   const auto [least, most] = std::minmax_element(medians.begin(), medians.end());
   return *least > 0 ? *most / *least - 1 : -1;
@@ -302,9 +316,9 @@ double clock_drift_of(const Observation& o) {
 
 double overhead_of(const DepthSamples& depth) {
   Series ratios;
-  const Series traced = traced_series(depth), untraced = untraced_series(depth);
-  for (size_t i = 0; i < std::min(traced.size(), untraced.size()); ++i) {
-    ratios.push_back(traced[i] / untraced[i]);
+  const Series traced = traced_series(depth), unwatched = unwatched_series(depth);
+  for (size_t i = 0; i < std::min(traced.size(), unwatched.size()); ++i) {
+    ratios.push_back(traced[i] / unwatched[i]);
   }
   return hodges_lehmann(ratios) - 1;
 }
@@ -361,6 +375,7 @@ Attribution attribute(const Observation& o, const std::vector<int64_t>& kv_token
     out.untraced_ns.push_back(median(series));
     out.untraced_ci.push_back(bootstrap_median(series, o.seed, 0.95, kResamples));
   }
+  out.growth = estimate(untraced_growth(o));
   const DepthSamples* anchors[] = {&o.lo(), &o.hi()};
   for (size_t i : {size_t{0}, size_t{1}}) {
     out.overhead[i] = overhead_of(*anchors[i]);
@@ -373,6 +388,10 @@ Attribution attribute(const Observation& o, const std::vector<int64_t>& kv_token
   out.overlap_lo_ns = overlap_of(o.lo(), middle);
   out.overlap_hi_ns = overlap_of(o.hi(), middle);
   out.closure = closure_of(o, out, middle);
+  if (o.is_apart()) {
+    out.process_share = {out.closure.unwatched_ns[0] / out.untraced_ns.front() - 1,
+                         out.closure.unwatched_ns[1] / out.untraced_ns.back() - 1};
+  }
   out.line = line_through(kv_tokens, out.untraced_ns);
   return out;
 }
@@ -384,7 +403,7 @@ bool growth_is_precise(const Observation& o) {
 }
 
 bool residual_is_precise(const Observation& o) {
-  const Series growth = untraced_growth(o);
+  const Series growth = unwatched_growth(o);
   return narrow(minus(growth, period_growth(o)), hodges_lehmann(growth));
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The difference of a step between two depths, launch by launch, and whether it adds up to what the
 // steps take unwatched.
-//   dW   growth of the unwatched step: Hodges-Lehmann over the rounds
+//   dW   growth of the unwatched step: Hodges-Lehmann over the rounds. Where steps are watched in a
+//        process of its own, that of the unwatched ones in its rounds, since two processes differ
+//        by more than the limit; how much stands beside it
 //   dx_i growth of a launch's exclusive time, dg_i of the idle time before it: means over the same
 //        middle half of the rounds (ranked by the growth of the whole traced step), so that they
 //        add up exactly; intervals by bootstrap over the rounds
@@ -9,7 +11,9 @@
 // Launches are aligned by (layer, op, ordinal).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +27,7 @@ inline constexpr double kClosureNs = 500;         // or so much, or the A/A floo
 inline constexpr double kOverheadShare = 0.10;    // of a step is what watching may cost
 inline constexpr double kClockDriftShare = 0.02;  // between the arms
 inline constexpr double kFloorShare = 0.10;       // of dW: a higher A/A floor hides what grew
+inline constexpr double kProcessShare = 0.01;     // of a step may two processes differ
 
 enum class Match { matched, replaced, added, removed };
 const char* match_name(Match match);
@@ -63,13 +68,14 @@ struct Term {
 };
 
 struct Closure {
-  Estimate growth;           // dW
-  Estimate sum;              // of all rows
-  Estimate residual;         // dW - sum
-  double aa_floor_ns = 0;    // the largest difference that equal blocks may have
-  double limit_ns = 0;       // for the residual and for its interval's half-width
-  std::string limit_why;     // "2 % of the growth", ...
-  double per_launch_ns = 0;  // cost of watching one
+  double unwatched_ns[2] = {0, 0};  // the step at the anchors whose growth is
+  Estimate growth;                  // dW
+  Estimate sum;                     // of all rows
+  Estimate residual;                // dW - sum
+  double aa_floor_ns = 0;           // the largest difference that equal blocks may have
+  double limit_ns = 0;              // for the residual and for its interval's half-width
+  std::string limit_why;            // "2 % of the growth", ...
+  double per_launch_ns = 0;         // cost of watching one
   double correction_ns =
       0;  // taken off the sum, where the depths run different numbers of launches
   bool closes = false;
@@ -86,9 +92,13 @@ struct Line {
 struct Attribution {
   std::vector<double> untraced_ns;    // [depth], a step: median over the blocks
   std::vector<Interval> untraced_ci;  // 95 %, bootstrap
-  double overhead[2] = {0, 0};        // of watching, a share, at each anchor
-  Estimate aa[2];                     // second minus first block of the anchors' pairs
-  double clock_drift = 0;             // largest share between arms; < 0 = not known
+  Estimate growth;                    // of that step
+  // Where another process watched: by what share its unwatched steps, those of the closure, take
+  // longer at each anchor.
+  std::optional<std::array<double, 2>> process_share;
+  double overhead[2] = {0, 0};  // of watching, a share, at each anchor
+  Estimate aa[2];               // second minus first block of the anchors' pairs
+  double clock_drift = 0;       // largest share between arms; < 0 = not known
   Closure closure;
   std::vector<LaunchGrowth> launches;  // largest growth first
   std::vector<OpGrowth> ops;           // largest growth first

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "measure/diagnosis.hpp"
@@ -243,6 +244,53 @@ TEST(Attribution, FitsALineThroughAllDepths) {
   EXPECT_NEAR(a.line.intercept_ns, 50'000, 1);
   EXPECT_TRUE(o.depths[1].traced.empty()) << "only the anchors are watched";
   EXPECT_NEAR(a.closure.growth.value, 300'000, 1);
+}
+
+// What a device's two processes give: unwatched steps of one, watched and unwatched ones of another
+// in which attn takes `more_ns` longer at depth, as the caches lie elsewhere.
+Observation observed_apart(int64_t more_ns) {
+  SyntheticProgram quoted = model(), watching = model();
+  for (test::SyntheticOp& op : watching.ops) {
+    if (std::string_view(op.name) == "attn") op.ns[1] += more_ns;
+  }
+  Observation out = observed(quoted, 12);
+  for (DepthSamples& depth : out.depths) depth.traced.clear();
+  add_watched(out, observed(watching, 20));
+  return out;
+}
+
+TEST(Attribution, AnotherProcessClosesAgainstItsOwnUnwatchedSteps) {
+  const Observation o = observed_apart(1'000);  // 2.5 % of the growth
+  const Attribution a = attribute(o, {65, 1642});
+  EXPECT_TRUE(a.closure.closes);
+  EXPECT_NEAR(a.closure.residual.value, 0, 1);
+  EXPECT_NEAR(a.closure.growth.value, kLayers * 41'000, 1);
+  EXPECT_NEAR(a.growth.value, kLayers * 40'000, 1) << "the quoted step's";
+  EXPECT_NEAR(a.untraced_ns[1], a.closure.unwatched_ns[1] - kLayers * 1'000, 1);
+  ASSERT_TRUE(a.process_share.has_value());
+  EXPECT_NEAR((*a.process_share)[0], 0, 1e-6);
+  EXPECT_NEAR((*a.process_share)[1], kLayers * 1'000 / a.untraced_ns[1], 1e-6);
+  SyntheticProgram together = model();
+  EXPECT_FALSE(attributed(together).process_share.has_value());
+}
+
+TEST(Attribution, AWatcherThatChangesItsWholeProcessShows) {
+  const Attribution a = attribute(observed_apart(4'000), {65, 1642});
+  EXPECT_TRUE(a.closure.closes) << "within itself";
+  EXPECT_GT((*a.process_share)[1], kProcessShare);
+}
+
+TEST(Observation, OfTwoProcessesGoesThroughJsonUnchanged) {
+  const Observation o = observed_apart(1'000);
+  const Json samples = observation_samples(o, {64, 1641});
+  const Observation back = observation_from_json(observation_header(o, {64, 1641}), samples);
+  require_attributable(back);
+  EXPECT_EQ(back.order_beside, o.order_beside);
+  EXPECT_EQ(attribute(back, {1, 2}).closure.residual.value,
+            attribute(o, {1, 2}).closure.residual.value);
+  Observation broken = back;
+  broken.depths.back().beside.pop_back();
+  EXPECT_THROW(require_attributable(broken), Error);
 }
 
 TEST(Observation, EveryRoundIsMirroredAndEveryArmRunsTwice) {

@@ -206,6 +206,20 @@ Observation of_depths(const Observation& observation, const std::vector<size_t>&
   return out;
 }
 
+void add_watched(Observation& to, Observation watched) {
+  FATHOM_CHECK(watched.depths.size() == 2, "the anchors and nothing else are watched");
+  for (const bool last : {false, true}) {
+    DepthSamples& from = watched.depths[last];
+    DepthSamples& depth = last ? to.depths.back() : to.depths.front();
+    depth.traced = std::move(from.traced);
+    depth.beside = std::move(from.untraced);
+    depth.plan = std::move(from.plan);
+    depth.shown = std::move(from.shown);
+  }
+  to.order_beside = std::move(watched.order);
+  to.problem = watched.problem;
+}
+
 Observation observe(StepProgram& program, const ObserveOptions& options) {
   FATHOM_CHECK(options.n_depths >= 2, "a difference needs two depths");
   return Observer(program, options).run();

@@ -156,6 +156,7 @@ Json observation_samples(const Observation& observation, const std::vector<int64
   for (size_t i = 0; i < observation.depths.size(); ++i) {
     add_samples(out, observation.depths[i].untraced, "untraced", depths[i], configuration);
     add_samples(out, observation.depths[i].traced, "traced", depths[i], configuration);
+    add_samples(out, observation.depths[i].beside, "beside", depths[i], configuration);
   }
   return out;
 }
@@ -170,6 +171,7 @@ Json observation_header(const Observation& observation, const std::vector<int64_
           {"stopped", observation.stopped},
           {"problem", observation.problem},
           {"order", observation.order},
+          {"order_beside", observation.order_beside},
           {"depths", depths},
           {"plans", std::move(plans)}};
 }
@@ -182,8 +184,10 @@ void require_attributable(const Observation& o) {
   const size_t n = o.lo().untraced.size();
   for (const DepthSamples& depth : o.depths) require_whole_rounds(depth.untraced, n, "untraced");
   const size_t n_traced = o.lo().traced.size();
+  const bool apart = !o.lo().beside.empty() || !o.hi().beside.empty();
   for (const DepthSamples* depth : {&o.lo(), &o.hi()}) {
     require_whole_rounds(depth->traced, n_traced, "traced");
+    if (apart) require_whole_rounds(depth->beside, n_traced, "beside");
     if (depth->plan.empty()) fail(ErrorCode::bad_file, "a plan without launches");
   }
 }
@@ -195,6 +199,8 @@ Observation observation_from_json(const Json& header, const Json& samples, int c
     observation.stopped = header.at("stopped");
     observation.problem = header.at("problem");
     observation.order = header.at("order");
+    // Files of earlier versions have none, and no samples of that arm.
+    if (header.contains("order_beside")) observation.order_beside = header.at("order_beside");
     std::vector<int64_t> depths;
     for (const Json& depth : header.at("depths")) {
       depths.push_back(whole(depth, 0, INT32_MAX));
@@ -211,13 +217,15 @@ Observation observation_from_json(const Json& header, const Json& samples, int c
     }
     for (const Json& sample : samples) {
       const std::string arm = sample.at("arm");
-      if (arm != "untraced" && arm != "traced") continue;
+      if (arm != "untraced" && arm != "traced" && arm != "beside") continue;
       if (sample.value("configuration", 0) != configuration) continue;
       const auto at = std::find(depths.begin(), depths.end(), sample.at("depth").get<int64_t>());
       if (at == depths.end()) fail(ErrorCode::bad_file, "a sample's depth is none of the header's");
       DepthSamples& depth = observation.depths[static_cast<size_t>(at - depths.begin())];
       if (arm == "untraced") {
         read_sample(sample, depth.untraced);
+      } else if (arm == "beside") {
+        read_sample(sample, depth.beside);
       } else {
         read_sample(sample, depth.traced);
       }

@@ -61,6 +61,22 @@ Gate overhead_gate(const AttributionReport& r, int anchor) {
                          anchor == 0 ? r.depths.front() : r.depths.back(), 100 * overhead)};
 }
 
+// A watcher may change what it watches; and two processes have their memory in other places.
+Gate process_gate(const AttributionReport& r) {
+  const std::array<double, 2>& shares = *r.attribution.process_share;
+  const bool at_lo = std::abs(shares[0]) > std::abs(shares[1]);
+  const double share = at_lo ? shares[0] : shares[1];
+  return {.id = "processes",
+          .pass = std::abs(share) <= measure::kProcessShare,
+          .value = std::abs(share),
+          .limit = measure::kProcessShare,
+          .why = fmt::format("unwatched steps of the process that watches take {:+.2f} % at depth "
+                             "{} against those of one without a profiler; they grow by {}, not {}",
+                             100 * share, at_lo ? r.depths.front() : r.depths.back(),
+                             signed_time_text(r.attribution.closure.growth.value),
+                             signed_time_text(r.attribution.growth.value))};
+}
+
 Gate clock_gate(const Attribution& a) {
   Gate gate{.id = "clock_drift",
             .pass = a.clock_drift <= measure::kClockDriftShare,
@@ -113,6 +129,7 @@ Gate plan_gate(const AttributionReport& r, const LogitsHashes& hashes) {
 std::vector<Gate> attribution_gates(const AttributionReport& r) {
   std::vector<Gate> gates{additivity_gate(r.attribution), aa_gate(r.attribution),
                           overhead_gate(r, 0), overhead_gate(r, 1), clock_gate(r.attribution)};
+  if (r.attribution.process_share) gates.push_back(process_gate(r));
   if (r.costs_lo.empty()) return gates;
   for (size_t i = 0; i < r.depths.size(); ++i) gates.push_back(anchor_gate(r, i));
   if (r.peaks.memory_gbps > 0) {

@@ -109,14 +109,13 @@ std::string cards(const AttributionReport& r) {
     return fmt::format("<div class=\"card\"><b>{}</b><span>{}</span></div>", figure, escaped(what));
   };
   const measure::OpGrowth& top = a.ops.front();
-  return fmt::format(
-      "<div class=\"cards\">{}{}{}{}</div>\n",
-      card(signed_time_text(a.closure.growth.value),
-           fmt::format("± {} a step, unwatched", time_text(a.closure.growth.half_width()))),
-      card(fmt::format("{:.0f} %", 100 * top.growth.value / a.closure.growth.value),
-           fmt::format("of it in {}", top.op)),
-      card(time_text(a.line.slope_ns * 1000), "every 1,000 tokens"),
-      card(time_text(a.closure.aa_floor_ns), "what equal steps differ by (A/A)"));
+  return fmt::format("<div class=\"cards\">{}{}{}{}</div>\n",
+                     card(signed_time_text(a.growth.value),
+                          fmt::format("± {} a step, unwatched", time_text(a.growth.half_width()))),
+                     card(fmt::format("{:.0f} %", 100 * top.growth.value / a.closure.growth.value),
+                          fmt::format("of it in {}", top.op)),
+                     card(time_text(a.line.slope_ns * 1000), "every 1,000 tokens"),
+                     card(time_text(a.closure.aa_floor_ns), "what equal steps differ by (A/A)"));
 }
 
 Waterfall waterfall_of(const AttributionReport& r) {
@@ -124,8 +123,8 @@ Waterfall waterfall_of(const AttributionReport& r) {
   const measure::Closure& c = a.closure;
   Waterfall out{.from = fmt::format("depth {}", r.depths.front()),
                 .to = fmt::format("depth {}", r.depths.back()),
-                .from_ns = a.untraced_ns.front(),
-                .to_ns = a.untraced_ns.front() + c.growth.value,
+                .from_ns = c.unwatched_ns[0],
+                .to_ns = c.unwatched_ns[0] + c.growth.value,
                 .steps = {},
                 .residue_ns = c.residual.value,
                 .limit_ns = c.limit_ns,
@@ -233,11 +232,17 @@ std::string growth_rows(const AttributionReport& r) {
   }
   rows += row({"idle between them", "", time_text(a.gaps_lo_ns), time_text(a.gaps_hi_ns),
                interval_text(a.gaps), "", share(a.gaps.value), ""});
-  rows += row({"step, unwatched", "", time_text(a.untraced_ns.front()),
-               time_text(a.untraced_ns.back()), interval_text(a.closure.growth), "", "100.0 %", ""},
-              true);
+  rows += row(
+      {"step, unwatched", "", time_text(a.closure.unwatched_ns[0]),
+       time_text(a.closure.unwatched_ns[1]), interval_text(a.closure.growth), "", "100.0 %", ""},
+      true);
   rows += row({"left over", "", "", "", interval_text(a.closure.residual), "",
                share(a.closure.residual.value), ""});
+  if (a.process_share) {
+    rows += row({"step, no profiler", "", time_text(a.untraced_ns.front()),
+                 time_text(a.untraced_ns.back()), interval_text(a.growth), "",
+                 share(a.growth.value), "in another process"});
+  }
   return rows;
 }
 

@@ -58,14 +58,20 @@ std::string growth_table(const AttributionReport& r, bool colour) {
   const double sum = a.closure.sum.value - a.closure.correction_ns;
   table.add({"sum", "", "", "", fmt::format("{:+.2f}", sum * 1e-3), "", share(sum), ""},
             Paint::heading);
-  table.add({"step, unwatched", "", microseconds(a.untraced_ns.front()),
-             microseconds(a.untraced_ns.back()), with_interval(a.closure.growth), "", "100.0", ""},
-            Paint::heading);
+  table.add(
+      {"step, unwatched", "", microseconds(a.closure.unwatched_ns[0]),
+       microseconds(a.closure.unwatched_ns[1]), with_interval(a.closure.growth), "", "100.0", ""},
+      Paint::heading);
   table.add({"left over", "", "", "", with_interval(a.closure.residual), "",
              share(a.closure.residual.value),
              fmt::format("{} of {} ({})", a.closure.closes ? "within" : "beyond",
                          time_text(a.closure.limit_ns), a.closure.limit_why)},
             a.closure.closes ? Paint::good : Paint::bad);
+  if (a.process_share) {
+    table.add({"step, no profiler", "", microseconds(a.untraced_ns.front()),
+               microseconds(a.untraced_ns.back()), with_interval(a.growth), "",
+               share(a.growth.value), "in another process"});
+  }
   return table.text(colour);
 }
 
@@ -184,7 +190,8 @@ Json estimate_json(const Estimate& e) {
 Json closure_json(const measure::Closure& c) {
   Json terms = Json::array();
   for (const measure::Term& term : c.terms) terms.push_back({{"what", term.name}, {"ns", term.ns}});
-  return {{"growth", estimate_json(c.growth)},
+  return {{"unwatched_ns", {c.unwatched_ns[0], c.unwatched_ns[1]}},
+          {"growth", estimate_json(c.growth)},
           {"sum", estimate_json(c.sum)},
           {"residual", estimate_json(c.residual)},
           {"aa_floor_ns", c.aa_floor_ns},
@@ -362,6 +369,8 @@ Json attribution_json(const AttributionReport& r) {
            {"seed", r.seed},
            {"depths", depths},
            {"line", {{"intercept_ns", a.line.intercept_ns}, {"slope_ns", a.line.slope_ns}}},
+           {"growth", estimate_json(a.growth)},
+           {"process_share", a.process_share ? Json(*a.process_share) : Json(nullptr)},
            {"closure", closure_json(a.closure)},
            {"aa", {estimate_json(a.aa[0]), estimate_json(a.aa[1])}},
            {"overhead", {a.overhead[0], a.overhead[1]}},

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "report/attribution_gates.hpp"
 #include "report/charts.hpp"
 #include "report/time_text.hpp"
 
@@ -41,7 +42,9 @@ AttributionReport report() {
   a.untraced_ns = {1'000'000, 1'401'000};
   a.untraced_ci = {{999'000, 1'001'000}, {1'400'000, 1'402'000}};
   a.ops = {op("attn", 200'000, 600'000), op("qkv", 300'000, 300'000)};
-  a.closure.growth = {401'000, {400'000, 402'000}};
+  a.growth = a.closure.growth = {401'000, {400'000, 402'000}};
+  a.closure.unwatched_ns[0] = 1'000'000;
+  a.closure.unwatched_ns[1] = 1'401'000;
   a.closure.sum = {400'000, {399'000, 401'000}};
   a.closure.residual = {1'000, {-500, 2'500}};
   a.closure.limit_ns = 8'020;
@@ -65,6 +68,31 @@ AttributionReport open_report() {
   r.gates.front().pass = false;
   r.diagnoses.clear();
   return r;
+}
+
+TEST(AttributionReport, TwoProcessesStandBesideEachOtherAndMayNotPartFar) {
+  AttributionReport r = report();
+  r.attribution.untraced_ns = {1'002'000, 1'409'000};
+  r.attribution.growth = {407'000, {406'500, 407'500}};
+  r.attribution.process_share = {-0.002, -0.0057};
+  const std::string text = attribution_text(r, false);
+  EXPECT_THAT(text, HasSubstr("step, unwatched"));
+  EXPECT_THAT(text, HasSubstr("step, no profiler"));
+  EXPECT_THAT(text, HasSubstr("1409.00"));
+  EXPECT_THAT(text, HasSubstr("+407.00 ± 0.50"));
+  const auto gate = [&] {
+    for (const Gate& found : attribution_gates(r)) {
+      if (found.id == "processes") return found;
+    }
+    return Gate{};
+  };
+  EXPECT_TRUE(gate().pass);
+  EXPECT_THAT(gate().why, HasSubstr("-0.57 % at depth 1641"));
+  (*r.attribution.process_share)[0] = 0.012;
+  EXPECT_FALSE(gate().pass);
+  EXPECT_THAT(gate().why, HasSubstr("+1.20 % at depth 64"));
+  r.attribution.process_share.reset();
+  EXPECT_EQ(gate().id, "") << "one process";
 }
 
 TEST(AttributionReport, TheTableClosesAndNamesWhatGrows) {

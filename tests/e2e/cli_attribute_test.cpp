@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attribute`: documents that fit the schema, files it writes, and what it refuses.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -93,6 +94,10 @@ TEST_F(Cli, AttributeConfirmsSeveralKnobsInTheSameRounds) {
     EXPECT_EQ(configurations, (std::set{0, 1, 2}));
     const size_t n = json["summary"]["attribution"]["confirmations"].size();
     EXPECT_TRUE(n == 0 || n == 2) << n;
+    const bool judged = std::ranges::any_of(
+        json["gates"], [](const Json& gate) { return gate["id"] == "processes"; });
+    EXPECT_EQ(judged, apart);
+    EXPECT_EQ(json["summary"]["attribution"]["process_share"].is_null(), !apart);
   }
 }
 
