@@ -34,7 +34,7 @@ mkdir -p "$cache"
 if [ ! -f "$sdist" ]; then
   python=python3
   [ -x "$(dirname "$0")/../.venv/bin/python" ] && python="$(dirname "$0")/../.venv/bin/python"
-  "$python" -m pip download --quiet --no-deps --no-binary :all: --dest "$cache" \
+  "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$cache" \
     "llama-cpp-python==$version" >&2 || fail "could not download llama-cpp-python $version from PyPI" 3
 fi
 found=$(sha256sum "$sdist" | cut -d' ' -f1)

@@ -34,8 +34,8 @@ if [ ! -f "$sdist" ]; then
   python="${FATHOM_PYTHON:-python3}"
   local_python="$(dirname "$0")/../.venv/bin/python"
   [ -z "${FATHOM_PYTHON:-}" ] && [ -x "$local_python" ] && python="$local_python"
-  # pip also prepares the package's metadata, for which it fetches a build tool: 50 s in all.
-  "$python" -m pip download --quiet --retries 1 --no-deps --no-binary :all: --dest "$work" \
+  # pip also prepares the package's metadata, with a build tool that it fetches built; `:all:` would build that too.
+  "$python" -m pip download --quiet --retries 1 --no-deps --no-binary llama-cpp-python --dest "$work" \
     "llama-cpp-python==$version" >"$work/log" 2>&1 || {
     echo "could not download llama-cpp-python $version from PyPI: $(grep . "$work/log" | tail -n 1)" >"$failed"
     fail "$(cat "$failed")" 3
