@@ -2,6 +2,7 @@
 // fathom attribute: which ops of a decode step grow with depth, by how much, and why. Unwatched and
 // watched steps take turns; the sum of the differences must meet the unwatched difference, or there
 // is no diagnosis and the exit status is 4.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <optional>

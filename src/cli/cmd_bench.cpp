@@ -3,6 +3,7 @@
 // The tests of one configuration, a twin of one of them (A/A) and the read ceiling take turns in
 // random order; every row carries the hash of its last logits. What the samples say is computed by
 // report/bench_summary, which `fathom report` calls again.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <optional>

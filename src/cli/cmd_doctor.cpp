@@ -4,6 +4,7 @@
 // bandwidths go to the cache directory, where `run` finds them. A --backend that cannot be used
 // here ends it with that backend's error, after the report.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <optional>
 #include <vector>

@@ -3,6 +3,7 @@
 // kernel would serve each tensor. Reads the directory of the file, never its weights; a file that
 // cannot be served is shown all the same, with the reason.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <functional>

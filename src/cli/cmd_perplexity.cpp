@@ -5,6 +5,7 @@
 // S tokens and the last S positions of each are scored. --save-base stores the scored logits;
 // --base reads them and gives the KL divergence sum p_base ln(p_base / p), its spread, and how
 // often both like the same token best.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -4,6 +4,7 @@
 // device, and the class of their bits against the first variant. With --sweep the freedom map:
 // which knobs are free of bits, which are not, which help.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom report: the summaries, gates and tables of result files, computed again from their
 // samples, and whether what the files store is what their samples give.
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom run: text from a prompt, streamed to stdout; the figures are the last line of stderr.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
 #include <optional>

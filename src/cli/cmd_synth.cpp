@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom synth: writes a random-weight GGUF of a known shape. The same flags give the same bytes.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/error.hpp"
 #include "cli/arguments.hpp"

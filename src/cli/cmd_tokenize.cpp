@@ -2,6 +2,7 @@
 // fathom tokenize: the tokens of a text with pieces and byte offsets. Only the vocabulary of the
 // file is read; no weights are loaded.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <optional>
 

@@ -3,10 +3,14 @@
 // returns what to run once they are parsed; the returned function gives the exit status.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace fathom::cli {
 

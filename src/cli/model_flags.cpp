@@ -2,6 +2,7 @@
 // The flags' help texts and defaults, and the way from flags to OpenOptions to an open model.
 #include "cli/model_flags.hpp"
 
+#include <CLI/CLI.hpp>
 #include <limits>
 
 #include "base/error.hpp"
