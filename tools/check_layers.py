@@ -3,8 +3,8 @@
 """Checks the arrows between folders and the bans of ARCHITECTURE.md in src/ and include/.
 
 A folder includes only lower levels, never its own level and never upwards. What may stand where besides (CUDA
-headers, getenv, printing, logging, JSON, macros) is one table each below. --self-test proves that each rule finds
-a violation.
+headers, getenv, printing, logging, JSON, macros) is one table each below. A source includes its own header first, so
+that compiling it shows that the header stands alone. --self-test proves that each rule finds a violation.
 """
 
 import re
@@ -164,6 +164,16 @@ def check_file(path: str, text: str) -> list[str]:
     return problems
 
 
+def own_header_problem(path: str, text: str, has_own_header: bool) -> str | None:
+    first = next((include for _, include, _ in includes(text)), None)
+    own = path.removeprefix("src/").removesuffix(".cpp") + ".hpp"
+    if has_own_header and first != own:
+        return f"includes its own header first, so that it is compiled alone (\"{own}\")"
+    if path.endswith(".hpp") and not re.search(r"^#pragma once$", text, re.MULTILINE):
+        return "a header says #pragma once"
+    return None
+
+
 def check_tree(root: Path) -> list[str]:
     problems = []
     files = sorted(
@@ -179,6 +189,9 @@ def check_tree(root: Path) -> list[str]:
             continue
         text = file.read_text(encoding="utf-8")
         problems += check_file(path, text)
+        has_own_header = file.suffix == ".cpp" and file.with_suffix(".hpp").exists()
+        if problem := own_header_problem(path, text, has_own_header):
+            problems.append(f"{path}: {problem}")
         beast += [path for _, include, _ in includes(text) if include.startswith("boost/beast")]
     if len(set(beast)) > 1:
         problems.append(f"Boost.Beast stands in {', '.join(sorted(set(beast)))}: one file only")
@@ -207,9 +220,9 @@ SAMPLES = [
     ("src/engine/a.cpp", "void f(int n) { assert(n); }", "assert()"),
     ("src/engine/a.cpp", '#include "tests/support/b.hpp"', "only tests"),
     ("src/gguf/a.cpp", '#include "fathom/fathom.hpp"', "public header of api/"),
-    ("include/fathom/log.hpp", '#include "fathom/fathom.hpp"', "every level uses"),
+    ("include/fathom/log.hpp", '#pragma once\n#include "fathom/fathom.hpp"', "every level uses"),
     ("src/gguf/a.cpp", '#include "b.hpp"', "written from src/"),
-    ("include/fathom/a.hpp", '#include "base/error.hpp"', "public header includes only"),
+    ("include/fathom/a.hpp", '#pragma once\n#include "base/error.hpp"', "public header includes only"),
     ("src/kernels/attn/a.cu", "#if __CUDA_ARCH__ >= 900", "__CUDA_ARCH__"),
     ("src/model/a.cpp", '#include "kernels/op_table.hpp"\n#include "cache/b.hpp"', ""),
     ("src/kernels/attn/attn_test.cpp", '#include "kernels/op_table.hpp"\n#include "tests/support/b.hpp"', ""),
@@ -221,10 +234,21 @@ SAMPLES = [
 ]  # fmt: skip
 
 
+# (path, text, part of the expected problem; empty: must be clean) beside a header src/engine/own.hpp
+OWN_HEADER_SAMPLES = [
+    ("src/engine/own.cpp", '#include <vector>\n#include "engine/own.hpp"', "own header first"),
+    ("src/engine/own.cpp", "int f();", "own header first"),
+    ("src/engine/own.cpp", '// first\n#include "engine/own.hpp"\n#include <vector>', ""),
+    ("src/engine/other.hpp", "int g();", "#pragma once"),
+]
+
+
 def self_test() -> list[str]:
     failures = []
-    for path, text, expected in SAMPLES:
-        with small_tree({path: text}) as root:
+    own_header = {"src/engine/own.hpp": "#pragma once\n"}
+    cases = [(sample, {}) for sample in SAMPLES] + [(sample, own_header) for sample in OWN_HEADER_SAMPLES]
+    for (path, text, expected), beside in cases:
+        with small_tree({**beside, path: text}) as root:
             problems = check_tree(root)
         if expected and not any(expected in problem for problem in problems):
             failures.append(f"{path} with `{text}` gives {problems}, expected '{expected}'")
