@@ -43,6 +43,8 @@ Json parse_json(std::string_view text, std::string_view what) {
     return Json::parse(text);
   } catch (const Json::parse_error& e) {
     fail(ErrorCode::bad_file, "{}: not valid JSON at byte {}", what, e.byte);
+  } catch (const Json::out_of_range&) {
+    fail(ErrorCode::bad_file, "{}: not valid JSON: a number beyond 1e308", what);
   }
 }
 

@@ -35,6 +35,16 @@ TEST(Json, ErrorNamesSourceAndByte) {
   }
 }
 
+TEST(Json, ANumberThatIsNoneIsRefused) {
+  try {
+    parse_json("{\"a\": 1e0737}", "peak.json");
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_file);
+    EXPECT_EQ(std::string(e.what()), "peak.json: not valid JSON: a number beyond 1e308");
+  }
+}
+
 TEST(Json, WritesWhatHasNoJsonForm) {
   EXPECT_EQ(dump_json(Json{{"x", std::nan("")}}), "{\"x\":null}");
   EXPECT_EQ(dump_json(Json("a\xff")), "\"a\xEF\xBF\xBD\"");

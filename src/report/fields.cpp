@@ -7,6 +7,11 @@
 #include "base/error.hpp"
 
 namespace fathom::report {
+namespace {
+
+constexpr double kLeastNumber = 1e-150, kMostNumber = 1e150;
+
+}  // namespace
 
 void Fields::refuse(const std::string& expected) const {
   fail(ErrorCode::bad_file, "{}: expected {}, found {}", path_.empty() ? "the document" : path_,
@@ -39,7 +44,11 @@ bool Fields::has(const char* key) const {
 double Fields::number() const {
   if (!value_->is_number()) refuse("a number");
   const double value = value_->get<double>();
-  if (!std::isfinite(value)) refuse("a finite number");
+  // Squares and quotients of two such numbers are numbers still.
+  const double size = std::abs(value);
+  if (!(size == 0 || (size >= kLeastNumber && size <= kMostNumber))) {
+    refuse("0 or a number from 1e-150 to 1e150");
+  }
   return value;
 }
 

@@ -22,7 +22,7 @@ class Fields {
   Fields at(size_t index) const;     // REQUIRES: index < size()
   size_t size() const;               // of an array
   bool has(const char* key) const;   // an object with the key, and not null
-  double number() const;             // finite
+  double number() const;             // 0, or of a size to reckon with
   double positive() const;
   int64_t whole(int64_t least = INT64_MIN) const;
   uint64_t unsigned_whole() const;

@@ -88,7 +88,10 @@ Json figures_json(std::span<const double> us, std::span<const double> peaks, dou
   const double median = measure::median(us);
   const measure::Interval ci = measure::bootstrap_median(us, seed);
   std::vector<double> shares;
-  for (size_t i = 0; i < peaks.size(); ++i) shares.push_back(bytes / us[i] * 1e-3 / peaks[i]);
+  for (size_t i = 0; i < peaks.size(); ++i) {
+    const double share = bytes / us[i] * 1e-3 / peaks[i];
+    if (std::isfinite(share)) shares.push_back(share);  // a difference of times may be 0
+  }
   return {{"us", median},
           {"ci", {ci.lo, ci.hi}},
           {"gbps", finite_or_null(bytes / median * 1e-3)},
