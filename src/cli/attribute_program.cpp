@@ -30,6 +30,7 @@ ModelProgram::ModelProgram(Model& model, const Filling& filling,
       depths_(filling.depths),
       n_parallel_(static_cast<size_t>(filling.n_parallel)),
       batch_(n_parallel_) {
+  if (!model.info().in_host_memory) gpu_clock_.emplace();
   for (size_t i = 0; i < depths_.size(); ++i) {
     for (int parallel = 0; parallel < filling.n_parallel; ++parallel) {
       fill(depths_[i], parallel, filling, progress);
@@ -75,7 +76,7 @@ void ModelProgram::step(size_t depth) {
 }
 
 double ModelProgram::clock_speed() {
-  return model_.info().in_host_memory ? measure::core_clock_mhz() : 0;
+  return gpu_clock_ ? gpu_clock_->mhz() : measure::core_clock_mhz();
 }
 
 std::vector<measure::CostRecorder::Entry> ModelProgram::costs(size_t depth) {

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "cli/cache_fill.hpp"
 #include "cli/command.hpp"
+#include "cli/gpu_clock.hpp"
 #include "cli/read_ceiling.hpp"
 #include "fathom/fathom.hpp"
 #include "measure/cached_bandwidth.hpp"
@@ -65,6 +67,7 @@ class ModelProgram : public measure::StepProgram {
   std::vector<Sequence> sequences_;
   std::vector<int32_t> tokens_;
   std::vector<Model::BatchEntry> batch_;
+  std::optional<GpuClock> gpu_clock_;  // of a device
 };
 
 // The programs of several models as one: the depths of the first, then those of the next.

@@ -80,7 +80,7 @@ class QueueProgram : public StepProgram {
  public:
   static constexpr int kAhead = 4;
   int64_t device_ns[2] = {200'000, 210'000};
-  int64_t launch_ns = 20'000, watched_launch_ns = 150'000;
+  int64_t launch_ns = 20'000, watched_launch_ns = 150'000, clock_ns = 90'000;
 
   Clock clock() {
     return [this] { return now_; };
@@ -99,6 +99,12 @@ class QueueProgram : public StepProgram {
     ends_.clear();
   }
   void watch(OpScopeSink* scopes) override { watched_ = scopes != nullptr; }
+  // Of an idle device it is another one, and asking takes time.
+  double clock_speed() override {
+    const bool busy = device_end_ > now_;
+    now_ += clock_ns;
+    return busy ? 1980 : 345;
+  }
 
  private:
   bool watched_ = false;
@@ -117,7 +123,9 @@ TEST(Observe, StepsThatRunAheadTakeTheDevicesTimeAndNotTheHosts) {
     for (const auto& pair : observation.depths[depth].untraced) {
       for (const UntracedBlock& block : pair) {
         ASSERT_GT(block.steps_ns.size(), 5u);
-        EXPECT_THAT(block.steps_ns, testing::Each(program.device_ns[depth]));
+        EXPECT_THAT(block.steps_ns, testing::Each(program.device_ns[depth]))
+            << "reading the clock is in no step";
+        EXPECT_EQ(block.clock, 1980) << "read while the device is busy";
       }
     }
   }

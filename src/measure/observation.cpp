@@ -132,7 +132,9 @@ class Observer {
 
   // Times of `steps_` steps after those that lead in. Where steps run ahead, step() returns when an
   // earlier one is done: with as many ahead at the end as at the start, that is a step's time too.
-  std::vector<int64_t> timed_steps(size_t depth) {
+  // The clock is read of a device that is busy (an idle one lowers it), and no timed step waits for
+  // that.
+  std::vector<int64_t> timed_steps(size_t depth, double& clock) {
     std::vector<int64_t> out(static_cast<size_t>(steps_[depth]));
     for (int i = 0; i < lead_in(); ++i) program_.step(depth);
     int64_t before = options_.clock();
@@ -142,24 +144,23 @@ class Observer {
       ns = now - before;
       before = now;
     }
+    clock = program_.clock_speed();
     program_.wait();
     return out;
   }
 
   UntracedBlock untraced_block(size_t depth) {
     UntracedBlock block;
-    block.clock = program_.clock_speed();
-    block.steps_ns = timed_steps(depth);
+    block.steps_ns = timed_steps(depth, block.clock);
     return block;
   }
 
   TracedBlock traced_block(size_t depth) {
     TracedBlock block;
-    block.clock = program_.clock_speed();
     TraceSource& source = *options_.source;
     const Watch watch(program_, source.scopes());
     source.start();
-    block.steps_ns = timed_steps(depth);
+    block.steps_ns = timed_steps(depth, block.clock);
     const TraceWindow window = source.stop(steps_[depth] + lead_in());
     Census census = take_census(window);
     DepthSamples& samples = out_.depths[depth];

@@ -35,13 +35,14 @@ class StepProgram {
   virtual void wait() {}  // for all of them
   // The source's scopes hear of every op until they are told to stop; only between blocks.
   virtual void watch(OpScopeSink* scopes) = 0;
-  // A figure proportional to the clock of what runs the steps; 0 = it cannot be told.
+  // A figure proportional to the clock of what runs the steps; 0 = it cannot be told. Asked at the
+  // end of a block, when its last step is timed and those that run ahead still run.
   virtual double clock_speed() { return 0; }
 };
 
 struct UntracedBlock {
   std::vector<int64_t> steps_ns;  // host time of each step
-  double clock = 0;               // clock_speed() before it
+  double clock = 0;               // clock_speed() at its end
   double step_ns() const { return quiet_mean(steps_ns); }
 };
 
