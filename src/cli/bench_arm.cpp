@@ -10,8 +10,9 @@
 #include "base/fnv1a.hpp"
 #include "cli/interrupt.hpp"
 #include "measure/clock.hpp"
+#include "measure/host_gap.hpp"
 #include "measure/op_timer.hpp"
-#include "measure/statistics.hpp"
+#include "tensor/step_ring.hpp"
 
 namespace fathom::cli {
 namespace {
@@ -65,10 +66,33 @@ double TestArm::run() {
   return static_cast<double>(ns);
 }
 
-double TestArm::gap_share() {
+Json TestArm::gap_sample() {
+  return model_.info().in_host_memory ? host_gap_sample() : device_gap_sample();
+}
+
+Json TestArm::device_gap_sample() {
+  const std::span<const int32_t> tokens = std::span(tokens_).first(sequences_.size());
+  const measure::HostGapTimes times = measure::time_host_gap({.step =
+                                                                  [&] {
+                                                                    rewind();
+                                                                    step(tokens);
+                                                                  },
+                                                              .submit =
+                                                                  [&] {
+                                                                    rewind();
+                                                                    batch_of(tokens);
+                                                                    model_.submit(batch_);
+                                                                  },
+                                                              .wait = [&] { model_.wait(); },
+                                                              .n_ahead = kStepRing});
+  return {
+      {"waited_ns", times.waited_ns}, {"ahead_ns", times.ahead_ns}, {"submit_ns", times.submit_ns}};
+}
+
+Json TestArm::host_gap_sample() {
   measure::OpTimer timer(model_.info().n_layers);
   const std::span<const int32_t> tokens = std::span(tokens_).first(sequences_.size());
-  std::vector<double> shares;
+  std::vector<int64_t> steps_ns, outside_ns;
   model_.set_op_scope_sink(&timer);
   try {
     for (int i = 0; i < kGapSteps; ++i) {
@@ -77,15 +101,15 @@ double TestArm::gap_share() {
       const int64_t start = measure::now_ns();
       step(tokens);
       const measure::Ledger ledger = timer.ledger(measure::now_ns() - start);
-      shares.push_back(static_cast<double>(ledger.difference_ns()) /
-                       static_cast<double>(ledger.wall_ns));
+      steps_ns.push_back(ledger.wall_ns);
+      outside_ns.push_back(ledger.difference_ns());
     }
   } catch (...) {
     model_.set_op_scope_sink(nullptr);
     throw;
   }
   model_.set_op_scope_sink(nullptr);
-  return measure::median(shares);
+  return {{"steps_ns", steps_ns}, {"outside_ns", outside_ns}};
 }
 
 // What one step of all sequences reads: the weights once, the cache of each.
@@ -135,8 +159,12 @@ void TestArm::step(std::span<const int32_t> tokens) {
     sequences_[0].step(tokens[0], LogitsMode::last);
     return;
   }
-  for (size_t i = 0; i < batch_.size(); ++i) batch_[i] = {&sequences_[i], tokens[i]};
+  batch_of(tokens);
   model_.step(batch_);
+}
+
+void TestArm::batch_of(std::span<const int32_t> tokens) {
+  for (size_t i = 0; i < batch_.size(); ++i) batch_[i] = {&sequences_[i], tokens[i]};
 }
 
 }  // namespace fathom::cli

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "cli/cache_fill.hpp"
 #include "fathom/fathom.hpp"
 
@@ -46,9 +47,10 @@ class TestArm {
   const std::vector<Run>& runs() const { return runs_; }
   void forget_runs() { runs_.clear(); }
 
-  // The time outside all ops, as a share of a decode step that is watched op by op: never a
-  // headline, and never of a measured run. Median of a few steps at the test's depth.
-  double gap_share();
+  // Where the time of a few decode steps at the test's depth goes that no op takes, never of a
+  // measured run: a sample that report::fill_gap() reads. On the host, steps watched op by op; on a
+  // device, steps that wait for the host and steps submitted ahead (measure/host_gap.hpp).
+  Json gap_sample();
 
   const Test& test() const { return test_; }
   bool is_decode() const { return test_.n_prompt == 0; }
@@ -60,6 +62,9 @@ class TestArm {
   std::span<const float> logits() const { return logits_; }
 
  private:
+  Json host_gap_sample();
+  Json device_gap_sample();
+  void batch_of(std::span<const int32_t> tokens);
   int64_t batch_bytes(int64_t n_past) const;
   void add_cost();
   void rewind();

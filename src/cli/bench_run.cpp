@@ -109,15 +109,15 @@ Sequences fill_sequences(Model& model, const std::map<Start, int64_t>& needed, u
   return filled;
 }
 
-// Where the time of a decode step goes that no op takes.
-void add_gap(report::BenchRow& row, TestArm& arm, const ModelInfo& info) {
+void add_gap(Output& out, size_t row, TestArm& arm) {
   if (!arm.is_decode()) {
-    row.gap_why = "of decode steps only";
-  } else if (!info.in_host_memory) {
-    row.gap_why = "on a device, kernels must be traced to know it: fathom attribute";
-  } else {
-    row.gap_share = std::max(0.0, arm.gap_share());
+    out.rows[row].gap_why = "of decode steps only";
+    return;
   }
+  Json sample = arm.gap_sample();
+  sample["arm"] = "gap";
+  sample["row"] = row;
+  out.samples.push_back(std::move(sample));
 }
 
 // Sets the row's last logits against the file of --check-output, and keeps them for --save-logits.
@@ -218,7 +218,7 @@ void add_results(Output& out, const Model& model, const Configuration& configura
        .stop_rule = stop_rule_text(session.flags),
        .stop = measure::stop_reason_name(rounds.stop),
        .warm = !session.flags.no_warmup});
-  for (size_t i = 0; i < arms.size(); ++i) add_gap(out.rows[first_row + i], *arms[i], info);
+  for (size_t i = 0; i < arms.size(); ++i) add_gap(out, first_row + i, *arms[i]);
 }
 
 // The test that gets a twin: the quickest, as warming up found, or else the first.

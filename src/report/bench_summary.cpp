@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "measure/comparison.hpp"
 #include "measure/gpu_idle.hpp"
+#include "measure/host_gap.hpp"
 #include "measure/limits.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
@@ -87,7 +88,7 @@ struct Collected {
   std::map<size_t, Series> ceilings;                  // by configuration
   std::map<size_t, std::pair<size_t, Series>> twins;  // by configuration: of which row
   std::vector<double> canary_us;
-  std::map<size_t, Fields> logits;  // by row
+  std::map<size_t, Fields> logits, gaps;  // by row
 };
 
 size_t index_at(const Fields& sample, const char* key, size_t end) {
@@ -115,6 +116,8 @@ Collected collect(const Fields& samples, const std::vector<BenchRow>& rows,
       out.canary_us = sample.at("values").numbers();
     } else if (arm == "logits") {
       out.logits.emplace(index_at(sample, "row", rows.size()), sample);
+    } else if (arm == "gap") {
+      out.gaps.emplace(index_at(sample, "row", rows.size()), sample);
     } else if (sample.has("twin_of")) {
       auto& twin = twins[index_at(sample, "configuration", n_configurations)];
       twin.first = index_at(sample, "twin_of", rows.size());
@@ -329,6 +332,30 @@ BenchConfiguration configuration_of(const Fields& json) {
   return c;
 }
 
+void fill_gap(BenchRow& row, const Fields& sample) {
+  const auto times = [&](const char* name) {
+    const Fields list = sample.at(name);
+    std::vector<double> out;
+    for (size_t i = 0; i < list.size(); ++i) out.push_back(list.at(i).positive());
+    if (out.empty() || out.size() > kMostRounds) list.refuse("times of steps");
+    return out;
+  };
+  if (sample.has("waited_ns")) {
+    const measure::HostGap gap = measure::host_gap({.waited_ns = times("waited_ns"),
+                                                    .ahead_ns = times("ahead_ns"),
+                                                    .submit_ns = times("submit_ns")});
+    row.gap_share = gap.share;
+    row.gap_why = gap.why;
+    return;
+  }
+  const std::vector<double> steps = times("steps_ns"), outside = sample.at("outside_ns").numbers();
+  if (outside.size() != steps.size()) sample.at("outside_ns").refuse("one for each step");
+  std::vector<double> shares;
+  for (size_t i = 0; i < steps.size(); ++i) shares.push_back(outside[i] / steps[i]);
+  row.gap_share = std::max(0.0, median(shares));
+  row.gap_why = "";
+}
+
 std::optional<double> BenchSummary::floor(size_t configuration) const {
   for (const Json& entry : noise) {
     if (entry["configuration"] == configuration) return entry["floor"].get<double>();
@@ -387,6 +414,9 @@ BenchSummary summarise_bench(std::vector<BenchRow> rows, const Fields& samples,
     fill_row(row, collected.rows[i],
              ceiling == collected.ceilings.end() ? nullptr : &ceiling->second,
              configurations[row.configuration], seed);
+    if (const auto gap = collected.gaps.find(i); gap != collected.gaps.end()) {
+      fill_gap(row, gap->second);
+    }
   }
   for (size_t i = 0; i < out.rows.size(); ++i) {
     add_row_gates(out, out.rows[i], collected.rows[i], configurations[out.rows[i].configuration]);

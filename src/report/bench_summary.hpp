@@ -6,7 +6,7 @@
 // Samples, as docs/result_schema.md has them:
 //   {arm, kv_fill, configuration, row, round, place, ns, clock_mhz, flags, logits_hash, ...}
 //   {arm: "tg128 (A/A)", twin_of: row, ...}   {arm: "ceiling", configuration, round, gbps, ...}
-//   {arm: "canary", values}   {arm: "logits", row, kl, same_top}
+//   {arm: "canary", values}   {arm: "logits", row, kl, same_top}   {arm: "gap", row, ...}
 #pragma once
 
 #include <optional>
@@ -31,6 +31,9 @@ struct BenchConfiguration {
 };
 Json configuration_json(const BenchConfiguration& configuration);
 BenchConfiguration configuration_of(const Fields& json);
+
+// gap_share or gap_why of a row, out of its sample of arm "gap".
+void fill_gap(BenchRow& row, const Fields& sample);
 
 struct BenchSummary {
   std::vector<BenchRow> rows;

@@ -94,6 +94,17 @@ Json document_of(const MadeRun& run) {
                        {"round", round},
                        {"gbps", run.ceiling_gbps * wobble(random)}});
   }
+  samples.push_back({{"arm", "gap"},
+                     {"row", 0},
+                     {"steps_ns", {1000, 2000, 1000}},
+                     {"outside_ns", {20, 60, 990}}});
+  if (run.arms.size() > 1) {
+    samples.push_back({{"arm", "gap"},
+                       {"row", 1},
+                       {"waited_ns", {1000, 1000, 5000}},
+                       {"ahead_ns", {900, 900, 900}},
+                       {"submit_ns", {30, 40}}});
+  }
   const std::vector<BenchConfiguration> configurations{{.device = "a CPU",
                                                         .cache_bytes = kCacheBytes,
                                                         .most_gops = run.most_gops,
@@ -137,7 +148,7 @@ TEST(Recompute, AChangedSummaryIsFound) {
         field.starts_with("model_")) {
       continue;
     }
-    if (field == "configuration" || field == "gap_pct" || field == "cpu_mhz") continue;
+    if (field == "configuration" || field == "cpu_mhz") continue;
     if (field == "graph_captures" || field == "graph_replays" || field == "kernel_launches")
       continue;
     Json changed = good;
@@ -161,6 +172,22 @@ TEST(Recompute, AChangedSummaryIsFound) {
   changed["gates"].push_back(
       {{"id", "aa_noise"}, {"pass", true}, {"value", 0}, {"limit", 1}, {"why", "trust me"}});
   EXPECT_THAT(review(changed).differences, Contains(HasSubstr("which the samples do not give")));
+}
+
+TEST(Recompute, TheGapFollowsFromItsSteps) {
+  const Json good = document_of({});
+  const Json rows = review(good).recomputed.summary["rows"];
+  EXPECT_DOUBLE_EQ(rows[0]["gap_pct"].get<double>(), 3) << "the median of 2, 3 and 99 %";
+  EXPECT_DOUBLE_EQ(rows[1]["gap_pct"].get<double>(), 10) << "a device that waits 100 of 1000 ns";
+  Json slow = good;
+  slow["samples"].back()["submit_ns"] = {880};
+  const Json refused = review(slow).recomputed.summary["rows"][1];
+  EXPECT_TRUE(refused["gap_pct"].is_null());
+  EXPECT_THAT(refused["gap_why"].get<std::string>(),
+              HasSubstr("the host submits a step in 0.9 us"));
+  Json without = good;
+  without["samples"].erase(without["samples"].size() - 1);
+  EXPECT_THAT(review(without).differences, IsEmpty()) << "earlier versions kept no steps of it";
 }
 
 TEST(Recompute, AFigureThatIsMissingIsNotedAndNoDifference) {
@@ -294,6 +321,17 @@ TEST(Recompute, HostileDocumentsGetOneLine) {
   EXPECT_THAT(refused([](Json& d) { d["samples"][0]["round"] = 999; }), HasSubstr("is missing"));
   EXPECT_THAT(refused([](Json& d) { d["samples"][0]["row"] = 2; }), HasSubstr("2 of 2"));
   EXPECT_THAT(refused([](Json& d) { d["samples"][0]["row"] = -1; }), HasSubstr("at least 0"));
+  EXPECT_THAT(refused([](Json& d) { d["samples"].back()["ahead_ns"] = Json::array(); }),
+              HasSubstr("expected times of steps"));
+  EXPECT_THAT(refused([](Json& d) { d["samples"].back()["ahead_ns"][0] = 0; }),
+              HasSubstr("ahead_ns[0]"));
+  EXPECT_THAT(refused([](Json& d) { d["samples"].back()["row"] = 2; }), HasSubstr("2 of 2"));
+  EXPECT_THAT(refused([](Json& d) { d["samples"][d["samples"].size() - 2]["outside_ns"] = {1}; }),
+              HasSubstr("one for each step"));
+  for (const double size : {1e300, 1e-300}) {
+    EXPECT_THAT(refused([&](Json& d) { d["samples"][0]["ns"] = size; }),
+                HasSubstr("from 1e-150 to 1e150"));
+  }
   EXPECT_THAT(refused([](Json& d) { d["samples"] = 5; }), HasSubstr("expected an array"));
   EXPECT_THAT(refused([](Json& d) { d["samples"][0] = nullptr; }), HasSubstr("expected an object"));
   EXPECT_THAT(refused([](Json& d) { d["samples"] = Json::array(); }), HasSubstr("has no samples"));
@@ -323,7 +361,7 @@ TEST(Recompute, AnEarlierDocumentIsCheckedAsFarAsItsSamplesGo) {
   Json document = document_of({});
   Json samples = Json::array();
   for (const Json& sample : document["samples"]) {
-    if (sample.contains("twin_of")) continue;
+    if (sample.contains("twin_of") || sample["arm"] == "gap") continue;
     Json plain = sample;
     for (const char* key :
          {"row", "logits_hash", "clock_mhz", "flags", "place", "graph_captures"}) {

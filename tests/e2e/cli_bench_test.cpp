@@ -313,6 +313,13 @@ TEST_F(Cli, BenchRefusesABusyGpu) {
   EXPECT_EQ(json["samples"][1]["clock_mhz"], 1500) << "of the GPU";
   EXPECT_EQ(json["machine"]["state"]["before"]["gpus"][0]["processes"][0]["pid"], 4242);
   EXPECT_TRUE(json["summary"]["rows"][0]["gap_pct"].is_null());
+  EXPECT_THAT(json["summary"]["rows"][0]["gap_why"].get<std::string>(),
+              HasSubstr("the host submits a step in"))
+      << "this device's calls return when it is done";
+  EXPECT_EQ(json["samples"].back()["arm"], "gap");
+  EXPECT_EQ(json["samples"].back()["waited_ns"].size(), 40u);
+  EXPECT_THAT(fathom({"report", "-"}, input(marked.out)).out,
+              HasSubstr("What the file stores is what its samples"));
   const Finished text = allowed_text.get();
   EXPECT_THAT(text.out, HasSubstr("NOT TO BE QUOTED"));
   EXPECT_THAT(text.err, HasSubstr("measured on a GPU that is not idle"));
