@@ -102,9 +102,10 @@ double waves_of(const std::vector<KernelLaunch>& kernels) {
 
 }  // namespace
 
-report::Gate verbatim_gate(const std::string& what, const std::vector<KernelLaunch>& engine,
+report::Gate verbatim_gate(const char* id, const std::string& what,
+                           const std::vector<KernelLaunch>& engine,
                            const measure::ProbedCall& probed) {
-  report::Gate gate{.id = "verbatim", .pass = true, .value = {}, .limit = {}, .why = ""};
+  report::Gate gate{.id = id, .pass = true, .value = {}, .limit = {}, .why = ""};
   if (const auto difference = measure::verbatim_difference(engine, probed)) {
     gate.pass = false;
     gate.why = fmt::format("{}: the probe's kernel is not the engine's: {}", what, *difference);

@@ -35,7 +35,9 @@ std::vector<KnobProbe> probe_knobs(const std::vector<Knob>& knobs, const Backend
                                    const CommonFlags& common);
 
 // A probed call's kernels against those of the engine's captured step, nodes of graphs both.
-report::Gate verbatim_gate(const std::string& what, const std::vector<KernelLaunch>& engine,
+// `id`: "verbatim" of the base, "verbatim_changed" of a knob.
+report::Gate verbatim_gate(const char* id, const std::string& what,
+                           const std::vector<KernelLaunch>& engine,
                            const measure::ProbedCall& probed);
 
 }  // namespace fathom::cli

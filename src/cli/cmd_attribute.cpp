@@ -187,6 +187,10 @@ report::Result document_of(const AttributionReport& r, const std::vector<Measure
   document.summary["observation"] =
       measure::observation_header(measured.front().observation, r.depths);
   document.summary["attribution"] = report::attribution_json(r);
+  for (size_t i = 1; i < measured.size(); ++i) {
+    document.summary["changed_observations"].push_back(
+        measure::observation_header(measured[i].observation, r.depths));
+  }
   document.summary["watermark"] = r.watermark.empty() ? Json(nullptr) : Json(r.watermark);
   if (runs) {
     document.summary["watched"] = {{"counters", measure::counted_json(runs->counted)},
@@ -221,14 +225,21 @@ int show(const AttributionReport& r, const std::vector<Measured>& measured,
 }
 
 // Windows that prove nothing: what was seen, and no attribution.
-int show_broken(const Measured& m, const std::vector<int64_t>& depths,
+int show_broken(const Measured& m, const std::vector<int64_t>& depths, const GpuGuard& guard,
                 const measure::Machine& machine, const Context& context) {
   report::Result document;
   document.command = context.arguments;
   document.machine = report::machine_json(machine);
   document.summary["observation"] = measure::observation_header(m.observation, depths);
-  document.gates = {report::broken_window_gate(m.observation.problem)};
-  if (context.flags.json) write_stdout(dump_json(document.to_json()) + "\n");
+  document.summary["watermark"] =
+      guard.watermark().empty() ? Json(nullptr) : Json(guard.watermark());
+  document.gates = guard.gates();
+  document.gates.push_back(report::broken_window_gate(m.observation.problem));
+  if (context.flags.json) {
+    write_stdout(dump_json(document.to_json()) + "\n");
+  } else if (!guard.watermark().empty()) {
+    write_stdout(guard.watermark() + "\n");
+  }
   return report_gates(document.gates);
 }
 
@@ -255,11 +266,11 @@ void confirm_all(AttributionReport& r, const std::vector<Knob>& knobs,
     name_gaps(confirmation, r, changed);
     if (probes[i].nodes_before.kernels.empty()) continue;  // of a host
     if (i == 0) {
-      r.gates.push_back(verbatim_gate(knobs[i].variant_before, measured.front().facts.attn_kernels,
-                                      probes[i].nodes_before));
+      r.gates.push_back(verbatim_gate("verbatim", knobs[i].variant_before,
+                                      measured.front().facts.attn_kernels, probes[i].nodes_before));
     }
-    r.gates.push_back(
-        verbatim_gate(knobs[i].variant_after, m.facts.attn_kernels, probes[i].nodes_after));
+    report::add_confirmation_gate(r, verbatim_gate("verbatim_changed", knobs[i].variant_after,
+                                                   m.facts.attn_kernels, probes[i].nodes_after));
   }
 }
 
@@ -283,7 +294,7 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
           : measure_apart(flags, depths, std::move(subjects.all), machine, context);
   for (const Measured& m : measured) {
     if (m.observation.problem.empty()) continue;
-    return show_broken(m, depths, machine, context);
+    return show_broken(m, depths, guard, machine, context);
   }
   AttributionReport r = report_of(flags, depths, measured.front());
   decompose_ops(r, flags, growing_ops(r));
@@ -293,7 +304,10 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   judge_machine(r, guard);
   judge(r, measured.front());
   if (r.trusted()) confirm_all(r, knobs, measured, flags, machine, common);
-  if (!r.trusted()) r.diagnoses.clear();  // a probe may have failed its gate
+  if (!r.trusted()) {  // the base's probe may have failed its gate
+    r.diagnoses.clear();
+    r.confirmations.clear();
+  }
   return show(r, measured, runs ? &*runs : nullptr, flags, machine, context);
 }
 

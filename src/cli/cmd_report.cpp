@@ -2,6 +2,7 @@
 // fathom report: the summaries, gates and tables of result files, computed again from their
 // samples, and whether what the files store is what their samples give.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -47,9 +48,21 @@ std::string gates_text(const std::vector<report::Gate>& gates, bool colour) {
   return table.empty() ? "" : table.text(colour);
 }
 
+// A stranger's text on a terminal: nothing in it moves the cursor.
+std::string printable_lines(const std::string& text) {
+  std::string out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    out += printable(text.substr(begin, end - begin), std::string::npos) + "\n";
+    begin = end + 1;
+  }
+  return out;
+}
+
 std::string file_text(const std::string& path, const report::Reviewed& file, bool colour) {
   std::string out = report::painted(path, report::Paint::heading, colour) + "\n" +
-                    printable(file.command, std::string::npos) + "\n\n" + file.recomputed.text;
+                    printable(file.command, std::string::npos) + "\n\n" +
+                    printable_lines(file.recomputed.text);
   if (!file.recomputed.text.empty()) out += "\n";
   out += gates_text(file.gates, colour);
   if (file.n_stored > 0) {

@@ -280,12 +280,90 @@ void add_stored_gates(const Fields& stored, AttributionReport& r) {
         std::any_of(gates.begin(), gates.begin() + static_cast<ptrdiff_t>(n_decided),
                     [&](const Gate& gate) { return gate.id == id; });
     if (decided) continue;
-    std::vector<Gate>& to = id == "gpu_idle" ? r.machine_gates : gates;
+    std::vector<Gate>& to = id == "gpu_idle"           ? r.machine_gates
+                            : id == "verbatim_changed" ? r.confirmation_gates
+                                                       : gates;
     to.push_back({.id = id,
                   .pass = stored.at(i).at("pass").boolean(),
                   .value = stored.at(i).number_at("value"),
                   .limit = stored.at(i).number_at("limit"),
                   .why = stored.at(i).at("why").text()});
+  }
+}
+
+constexpr size_t kMostChanged = 256;
+constexpr const char* kInTheEngine = " in the engine";
+
+const measure::OpGrowth* op_named(const std::vector<measure::OpGrowth>& ops,
+                                  const std::string& name) {
+  const auto found = std::find_if(ops.begin(), ops.end(),
+                                  [&](const measure::OpGrowth& op) { return op.op == name; });
+  return found == ops.end() ? nullptr : &*found;
+}
+
+// By one op of `before` and `after`, or of the whole step; nothing where there is no such op.
+std::optional<Confirmation::Effect> effect_of(const Confirmation::Effect& stored,
+                                              const AttributionReport& before,
+                                              const measure::Attribution& after) {
+  Confirmation::Effect out = stored;
+  const measure::Estimate* changed = &after.closure.growth;
+  out.base_ns = before.attribution.closure.growth.value;
+  if (out.what.ends_with(kInTheEngine)) {
+    const std::string op = out.what.substr(0, out.what.size() - std::string(kInTheEngine).size());
+    const auto base =
+        std::find_if(before.decompositions.begin(), before.decompositions.end(),
+                     [&](const Decomposition& decomposition) { return decomposition.op == op; });
+    const measure::OpGrowth* const grown = op_named(after.ops, op);
+    if (base == before.decompositions.end() || !grown) return std::nullopt;
+    out.base_ns = base->growth_ns();
+    changed = &grown->growth;
+  }
+  out.changed_ns = changed->value;
+  out.changed_ci = changed->interval;
+  return out;
+}
+
+// What the changed engines' blocks say. Predictions, probes and sentences stay as stored.
+void recompute_confirmations(const Json& document, const std::vector<int64_t>& kv_tokens,
+                             AttributionReport& r) {
+  const Fields all(document, ""), headers = all.at("summary").at("changed_observations");
+  const Json& depths = all.at("summary").at("observation").at("depths").json();
+  if (headers.size() != r.confirmations.size() || headers.size() > kMostChanged) {
+    fail(ErrorCode::bad_file, "summary.changed_observations: {} for {} confirmations, at most {}",
+         headers.size(), r.confirmations.size(), kMostChanged);
+  }
+  for (size_t i = 0; i < r.confirmations.size(); ++i) {
+    Confirmation& c = r.confirmations[i];
+    if (!c.problem.empty()) continue;
+    if (headers.at(i).at("depths").json() != depths)
+      headers.at(i).at("depths").refuse("the base's");
+    const measure::Observation observation = measure::observation_from_json(
+        headers.at(i).json(), all.at("samples").json(), static_cast<int>(i + 1));
+    measure::require_attributable(observation);
+    const measure::Attribution after = measure::attribute(observation, kv_tokens);
+    std::vector<Confirmation::Effect> effects;
+    for (const Confirmation::Effect& stored : c.effects) {
+      if (const auto effect = effect_of(stored, r, after)) effects.push_back(*effect);
+    }
+    c.effects = std::move(effects);
+    const measure::OpGrowth* const op_before = op_named(r.attribution.ops, c.probed_op);
+    const measure::OpGrowth* const op_after = op_named(after.ops, c.probed_op);
+    if (op_before && op_after && op_before->hi_ns > 0) {
+      c.engine_ratio = op_after->hi_ns / op_before->hi_ns;
+    }
+  }
+}
+
+// What a kernel that is not the engine's says of a knob is not shown, stored or not.
+void withhold_confirmations(AttributionReport& r) {
+  if (r.confirmation_gates.empty()) return;
+  if (r.confirmation_gates.size() != r.confirmations.size()) {
+    fail(ErrorCode::bad_file, "gates: {} verbatim_changed for {} confirmations",
+         r.confirmation_gates.size(), r.confirmations.size());
+  }
+  for (size_t i = 0; i < r.confirmations.size(); ++i) {
+    const Gate& gate = r.confirmation_gates[i];
+    if (!gate.pass) withhold(r.confirmations[i], gate.why);
   }
 }
 
@@ -373,6 +451,8 @@ AttributionReport attribution_from_document(const Json& document) {
   if (summary.has("watermark")) r.watermark = summary.at("watermark").text();
   if (r.trusted()) {
     put_diagnosis_of_gaps(r);
+    withhold_confirmations(r);
+    if (summary.has("changed_observations")) recompute_confirmations(document, kv_tokens, r);
   } else {
     r.diagnoses.clear();
     r.confirmations.clear();
@@ -380,8 +460,8 @@ AttributionReport attribution_from_document(const Json& document) {
   return r;
 }
 
-Json attribution_figures(const AttributionReport& r) {
-  const Json all = attribution_json(r);
+Json attribution_figures(const AttributionReport& r, const Json& document) {
+  Json all = attribution_json(r);
   Json out;
   for (const char* key :
        {"rounds", "depths", "line", "growth", "process_share", "closure", "aa", "overhead",
@@ -389,6 +469,14 @@ Json attribution_figures(const AttributionReport& r) {
     out[key] = all.at(key);
   }
   out["peaks"]["memory_gbps"] = r.peaks.memory_gbps;
+  if (!Fields(document, "").at("summary").has("changed_observations")) return out;
+  out["confirmations"] = Json::array();
+  for (const Json& c : all["confirmations"]) {
+    Json& figures = out["confirmations"].emplace_back();
+    figures["engine_ratio"] = c["engine_ratio"];
+    figures["effects"] = c["effects"];
+    for (Json& effect : figures["effects"]) effect.erase("predicted_ns");
+  }
   return out;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A report of `attribute` out of its result document: times, intervals, the closure, rows, line and
-// gates from the raw blocks; what the ops declare, the peaks of cache and arithmetic, the diagnoses
-// (which counters support) and the confirmation as the document has them.
+// gates from the raw blocks, the growth that confirmations measured too; what the ops declare, the
+// peaks of cache and arithmetic, the diagnoses (which counters support), predictions and probes as
+// the document has them.
 #pragma once
 
 #include <string>
@@ -20,6 +21,6 @@ AttributionReport attribution_from_document(const Json& document);
 std::string spread_text(const Json& document);
 
 // The part of `summary.attribution` that the samples give.
-Json attribution_figures(const AttributionReport& report);
+Json attribution_figures(const AttributionReport& report, const Json& document);
 
 }  // namespace fathom::report

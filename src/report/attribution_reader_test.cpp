@@ -85,6 +85,57 @@ AttributionReport report_of(const measure::Observation& o) {
   return r;
 }
 
+// What --confirm adds: an engine in which attn grows by a quarter of that.
+constexpr int64_t kChangedNs[] = {20'000, 22'500, 30'000};
+
+test::SyntheticProgram changed_program() {
+  test::SyntheticProgram out = program();
+  for (test::SyntheticOp& op : out.ops) {
+    if (std::string(op.name) == "attn") op.ns.assign(std::begin(kChangedNs), std::end(kChangedNs));
+  }
+  return out;
+}
+
+Json with_confirmation(Json document) {
+  const measure::Observation o = observed(changed_program());
+  Json kept = Json::array();
+  for (const Json& sample : document["samples"]) {
+    if (sample["configuration"] == 0) kept.push_back(sample);
+  }
+  for (const Json& sample : measure::observation_samples(o, kDepths, 1)) kept.push_back(sample);
+  document["samples"] = kept;
+  document["summary"]["changed_observations"] = {measure::observation_header(o, kDepths)};
+  const measure::Attribution after = measure::attribute(o, {65, 501, 1642});
+  const Json attribution = document["summary"]["attribution"];
+  const auto effect = [](const char* what, double base, const measure::Estimate& e) {
+    return Json{{"what", what},
+                {"base_ns", base},
+                {"changed_ns", e.value},
+                {"changed_ci_ns", {e.interval.lo, e.interval.hi}},
+                {"predicted_ns", {15'000, 25'000}}};
+  };
+  const Json& before = attribution["ops"][0];
+  const double hi = before["ns"][1], lo = before["ns"][0];
+  document["summary"]["attribution"]["confirmations"] = {
+      {{"knob", "splits 32 -> 64"},
+       {"basis", "bytes"},
+       {"effects",
+        {effect("attn in the engine", hi - lo, after.ops.front().growth),
+         effect("the unwatched step", attribution["closure"]["growth"]["ns"],
+                after.closure.growth)}},
+       {"probed_op", "attn"},
+       {"probed", Json::array()},
+       {"engine_ratio", after.ops.front().hi_ns / hi},
+       {"gaps", {"they agree"}},
+       {"problem", nullptr}}};
+  document["gates"].push_back({{"id", "verbatim_changed"},
+                               {"pass", true},
+                               {"value", nullptr},
+                               {"limit", nullptr},
+                               {"why", "same"}});
+  return document;
+}
+
 Json document_of(const test::SyntheticProgram& from) {
   const measure::Observation o = observed(from);
   const AttributionReport r = report_of(o);
@@ -122,6 +173,8 @@ TEST(AttributionReader, AGoodDocumentAgreesAndPrintsTheTable) {
   EXPECT_TRUE(reviewed.trusted()) << testing::PrintToString(failed_gates(reviewed.gates));
   EXPECT_THAT(reviewed.recomputed.text,
               testing::StartsWith(attribution_text(report_of(observed(program())), false)));
+  EXPECT_THAT(reviewed.recomputed.text,
+              HasSubstr("Peaks of this run: memory 25.0 GB/s, cache 60.0 GB/s, f32 200 GFLOP/s."));
   const std::string page = page_of(good());
   EXPECT_THAT(page, HasSubstr("waterfall"));
   EXPECT_EQ(page, attribution_html(report_of(observed(program())), good()));
@@ -201,6 +254,62 @@ TEST(AttributionReader, AChangedSampleIsFound) {
                              Contains(HasSubstr("decompositions[0].parts[1].bytes_ns"))));
 }
 
+TEST(AttributionReader, AConfirmationFollowsFromItsSamples) {
+  const Json confirmed = with_confirmation(good());
+  const Reviewed reviewed = review(confirmed);
+  EXPECT_THAT(reviewed.differences, IsEmpty());
+  EXPECT_THAT(reviewed.recomputed.text, HasSubstr("confirm splits 32 -> 64"));
+  const Json& figures = reviewed.recomputed.summary["attribution"]["confirmations"][0];
+  EXPECT_NEAR(figures["effects"][0]["changed_ns"].get<double>(), 20'000, 500);
+  EXPECT_NEAR(figures["engine_ratio"].get<double>(), 0.5, 0.02);
+  const Json flat = figures.flatten();
+  size_t n_changed = 0;
+  for (const auto& [path, value] : flat.items()) {
+    if (!value.is_number()) continue;
+    Json bad = confirmed;
+    Json& figure = bad["summary"]["attribution"]["confirmations"][0][Json::json_pointer(path)];
+    figure = value.get<double>() * 1.001;
+    ++n_changed;
+    ASSERT_THAT(review(bad).differences, Contains(HasSubstr("attribution.confirmations[0].")))
+        << path;
+  }
+  EXPECT_EQ(n_changed, 1u + 2 * 4) << "the ratio, and each effect's two values and interval";
+  Json slow = confirmed;
+  for (Json& sample : slow["samples"]) {
+    if (sample["configuration"] != 1 || sample["arm"] != "untraced" || sample["depth"] != 1641)
+      continue;
+    for (Json& value : sample["values"]) value = value.get<int64_t>() + 1000;
+  }
+  EXPECT_THAT(review(slow).differences,
+              testing::ElementsAre(HasSubstr("effects[1].changed_ns"),
+                                   HasSubstr("effects[1].changed_ci_ns[0]"),
+                                   HasSubstr("effects[1].changed_ci_ns[1]")));
+  Json other_op = confirmed;
+  other_op["summary"]["attribution"]["confirmations"][0]["effects"][0]["what"] =
+      "rope in the engine";
+  EXPECT_THAT(review(other_op).differences, Contains(HasSubstr("confirmations[0].effects")));
+}
+
+TEST(AttributionReader, AConfirmationInSpiteOfItsGateIsFound) {
+  Json doubted = with_confirmation(good());
+  doubted["gates"].back()["pass"] = false;
+  doubted["gates"].back()["why"] = "grid: 7 in the engine, 8 in the probe";
+  const Reviewed reviewed = review(doubted);
+  EXPECT_THAT(reviewed.differences, Contains(HasSubstr("confirmations[0].effects")));
+  EXPECT_THAT(reviewed.recomputed.text, HasSubstr("withheld: grid: 7 in the engine"));
+  EXPECT_THAT(reviewed.recomputed.text, HasSubstr("attn: undetermined")) << "the diagnosis stands";
+  EXPECT_FALSE(reviewed.trusted());
+}
+
+TEST(AttributionReader, ConfirmationsOfEarlierVersionsStayAsStored) {
+  Json older = with_confirmation(good());
+  older["summary"].erase("changed_observations");
+  older["summary"]["attribution"]["confirmations"][0]["effects"][0]["changed_ns"] = 5;
+  const Reviewed reviewed = review(older);
+  EXPECT_THAT(reviewed.differences, IsEmpty());
+  EXPECT_THAT(reviewed.recomputed.notes, Contains(HasSubstr("no launches of changed engines")));
+}
+
 TEST(AttributionReader, FilesOfEarlierVersionsHaveNoCosts) {
   Json older = good();
   older["summary"]["attribution"].erase("costs");
@@ -253,6 +362,21 @@ TEST(AttributionReader, HostileDocumentsGetOneLine) {
   EXPECT_THAT(
       refused([](Json& d) { d["summary"]["attribution"]["diagnoses"][0]["verdict"] = "?"; }),
       HasSubstr("expected a verdict"));
+  const auto refused_confirmed = [&](const std::function<void(Json&)>& change) {
+    return test::refusal(with_confirmation(good()), change);
+  };
+  EXPECT_THAT(
+      refused_confirmed([](Json& d) { d["summary"]["changed_observations"] = Json::array(); }),
+      HasSubstr("0 for 1 confirmations"));
+  EXPECT_THAT(refused_confirmed([](Json& d) {
+                d["summary"]["changed_observations"][0]["depths"] = {64, 501, 1641};
+              }),
+              HasSubstr("expected the base's"));
+  EXPECT_THAT(refused_confirmed(
+                  [](Json& d) { d["summary"]["changed_observations"][0]["plans"][0].erase(0); }),
+              HasSubstr("launches of its plan"));
+  EXPECT_THAT(refused_confirmed([](Json& d) { d["gates"].push_back(d["gates"].back()); }),
+              HasSubstr("2 verbatim_changed for 1"));
   EXPECT_THAT(refused([](Json& d) {
                 Json kept = Json::array();
                 for (const Json& s : d["samples"]) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/check.hpp"
 #include "measure/device_flops.hpp"
 #include "report/kernel_name.hpp"
 #include "report/table.hpp"
@@ -136,6 +137,20 @@ std::string parts_table(const AttributionReport& r, bool colour) {
                microseconds(d.exposed_growth_ns()), measure::residence_name(d.residence)});
   }
   return table.text(colour);
+}
+
+std::string peaks_text(const measure::Peaks& peaks) {
+  if (peaks.memory_gbps <= 0) return "";
+  std::string out = fmt::format("Peaks of this run: memory {:.1f} GB/s", peaks.memory_gbps);
+  if (peaks.cache_gbps) out += fmt::format(", cache {:.1f} GB/s", *peaks.cache_gbps);
+  if (peaks.gflops) out += fmt::format(", f32 {:.0f} GFLOP/s", *peaks.gflops);
+  if (peaks.f16_tensor_gflops) {
+    out += fmt::format(", f16 tensor {:.0f} GFLOP/s", *peaks.f16_tensor_gflops);
+  }
+  if (peaks.int8_tensor_gops) {
+    out += fmt::format(", int8 tensor {:.0f} Gop/s", *peaks.int8_tensor_gops);
+  }
+  return out + ".\n";
 }
 
 std::string diagnosis_text(const measure::Diagnosis& d, bool colour) {
@@ -270,7 +285,7 @@ Json confirmation_json(const Confirmation& c) {
   }
   return {{"probed_op", c.probed_op.empty() ? Json(nullptr) : Json(c.probed_op)},
           {"probed", probed},
-          {"engine_ratio", c.engine_ratio},
+          {"engine_ratio", c.probed_op.empty() ? Json(nullptr) : Json(c.engine_ratio)},
           {"knob", c.knob},
           {"basis", c.basis},
           {"effects", effects},
@@ -300,7 +315,25 @@ int64_t total_bytes(const std::vector<measure::OpCost>& costs) {
 std::vector<Gate> AttributionReport::all_gates() const {
   std::vector<Gate> all = machine_gates;
   all.insert(all.end(), gates.begin(), gates.end());
+  all.insert(all.end(), confirmation_gates.begin(), confirmation_gates.end());
   return all;
+}
+
+void withhold(Confirmation& confirmation, const std::string& why) {
+  confirmation = {.knob = confirmation.knob,
+                  .basis = confirmation.basis,
+                  .effects = {},
+                  .probed_op = {},
+                  .probed = {},
+                  .gaps = {},
+                  .problem = "withheld: " + why};
+}
+
+void add_confirmation_gate(AttributionReport& report, Gate gate) {
+  FATHOM_CHECK(report.confirmation_gates.size() + 1 == report.confirmations.size(),
+               "a gate for each confirmation");
+  if (!gate.pass) withhold(report.confirmations.back(), gate.why);
+  report.confirmation_gates.push_back(std::move(gate));
 }
 
 bool grows(const measure::OpGrowth& op, const measure::Attribution& attribution) {
@@ -323,19 +356,8 @@ std::string attribution_text(const AttributionReport& r, bool colour) {
                        time_text(a.overlap_lo_ns), time_text(a.overlap_hi_ns));
   }
   out += kernels_table(r, colour);
-  if (!r.decompositions.empty()) {
-    out += "\n" + parts_table(r, colour);
-    out += fmt::format("Peaks of this run: memory {:.1f} GB/s", r.peaks.memory_gbps);
-    if (r.peaks.cache_gbps) out += fmt::format(", cache {:.1f} GB/s", *r.peaks.cache_gbps);
-    if (r.peaks.gflops) out += fmt::format(", f32 {:.0f} GFLOP/s", *r.peaks.gflops);
-    if (r.peaks.f16_tensor_gflops) {
-      out += fmt::format(", f16 tensor {:.0f} GFLOP/s", *r.peaks.f16_tensor_gflops);
-    }
-    if (r.peaks.int8_tensor_gops) {
-      out += fmt::format(", int8 tensor {:.0f} Gop/s", *r.peaks.int8_tensor_gops);
-    }
-    out += ".\n";
-  }
+  if (!r.decompositions.empty()) out += "\n" + parts_table(r, colour);
+  out += peaks_text(r.peaks);
   out += evidence_text(r, colour);
   out += "\n";
   if (!r.trusted()) return out + closure_failure(r, colour);

@@ -42,7 +42,7 @@ struct Confirmation {
   std::vector<Probed> probed;     // hot, cold
   double engine_ratio = 1;        // of the probed op's time at the deeper anchor, in the engine
   std::vector<std::string> gaps;  // sentences: where prediction and measurement part
-  std::string problem;            // not empty: nothing was measured, and why
+  std::string problem;            // not empty: nothing is shown, and why
 };
 
 struct AttributionReport {
@@ -71,11 +71,20 @@ struct AttributionReport {
   // Of the machine: a result for which one fails is marked and ends with exit status 4, but what
   // was measured in one run still explains itself.
   std::vector<Gate> machine_gates;
+  // `verbatim_changed`, of each confirmation in their order; none on a host. One that fails
+  // withholds its confirmation, see add_confirmation_gate().
+  std::vector<Gate> confirmation_gates;
   std::string watermark;  // why nothing may be quoted, or empty
 
   bool trusted() const;
   std::vector<Gate> all_gates() const;
 };
+
+// Of the newest confirmation. If it failed, the confirmation says why instead of its figures; the
+// diagnosis of the base stands.
+void add_confirmation_gate(AttributionReport& report, Gate gate);
+// Nothing of it but its knob and why.
+void withhold(Confirmation& confirmation, const std::string& why);
 
 std::string attribution_text(const AttributionReport& report, bool colour);
 Json attribution_json(const AttributionReport& report);

@@ -106,6 +106,24 @@ TEST(AttributionReport, TheTableClosesAndNamesWhatGrows) {
   EXPECT_THAT(text, HasSubstr("lever"));
 }
 
+TEST(AttributionReport, ThePeaksAreToldWhateverGrows) {
+  AttributionReport r = report();
+  r.peaks = {.memory_gbps = 4730,
+             .cache_gbps = 9100.0,
+             .gflops = 50'000.0,
+             .cache_bytes = 60'000'000,
+             .f16_tensor_gflops = 800'000.0,
+             .int8_tensor_gops = 1'600'000.0};
+  const char* const line =
+      "Peaks of this run: memory 4730.0 GB/s, cache 9100.0 GB/s, f32 50000 GFLOP/s, f16 tensor "
+      "800000 GFLOP/s, int8 tensor 1600000 Gop/s.\n";
+  EXPECT_THAT(attribution_text(r, false), HasSubstr(line));
+  r.decompositions.clear();
+  EXPECT_THAT(attribution_text(r, false), HasSubstr(line)) << "nothing grows";
+  r.peaks.memory_gbps = 0;
+  EXPECT_THAT(attribution_text(r, false), Not(HasSubstr("Peaks"))) << "none were measured";
+}
+
 TEST(AttributionReport, ASumThatDoesNotCloseGetsTermsAndNoDiagnosis) {
   const std::string text = attribution_text(open_report(), false);
   EXPECT_THAT(text, HasSubstr("The sum does not close"));
@@ -187,6 +205,43 @@ TEST(AttributionReport, AMachineThatFailsAGateMarksButStillExplains) {
   const std::string page = attribution_html(r, {{"command", {"fathom"}}});
   EXPECT_THAT(page, HasSubstr("not idle: it is 40 % busy</b>"));
   EXPECT_THAT(page, HasSubstr("✗ failed"));
+}
+
+Confirmation confirmation(const char* knob) {
+  return {.knob = knob,
+          .basis = "bytes",
+          .effects = {{"attn in the engine", 2e5, 1e5, {}, {9e4, 11e4}}},
+          .probed_op = "attn",
+          .probed = {{"hot", 20, 10, {}, {}}},
+          .engine_ratio = 0.6,
+          .gaps = {"they agree"},
+          .problem = {}};
+}
+
+TEST(AttributionReport, AChangedKernelThatIsNotTheEnginesWithholdsItsConfirmationAlone) {
+  AttributionReport r = report();
+  r.confirmations.push_back(confirmation("splits 32 -> 64"));
+  add_confirmation_gate(
+      r, {.id = "verbatim_changed", .pass = true, .value = {}, .limit = {}, .why = "same"});
+  r.confirmations.push_back(confirmation("warps 1 -> 8"));
+  add_confirmation_gate(r, {.id = "verbatim_changed",
+                            .pass = false,
+                            .value = {},
+                            .limit = {},
+                            .why = "grid: 7 in the engine, 8 in the probe"});
+  EXPECT_TRUE(r.trusted()) << "the base's kernel is the engine's";
+  EXPECT_FALSE(r.all_gates().back().pass) << "exit status 4";
+  const std::string text = attribution_text(r, false);
+  EXPECT_THAT(text, HasSubstr("attn: undetermined"));
+  EXPECT_THAT(text, HasSubstr("attn alone, hot: 20.00")) << "the first stands";
+  EXPECT_THAT(text, HasSubstr("confirm warps 1 -> 8\n  withheld: grid: 7 in the engine"));
+  const Json json = attribution_json(r)["confirmations"];
+  EXPECT_EQ(json[0]["engine_ratio"], 0.6);
+  EXPECT_TRUE(json[0]["problem"].is_null());
+  EXPECT_TRUE(json[1]["effects"].empty());
+  EXPECT_TRUE(json[1]["probed"].empty());
+  EXPECT_TRUE(json[1]["engine_ratio"].is_null());
+  EXPECT_THAT(attribution_html(r, {{"command", {"fathom"}}}), HasSubstr("<p>withheld: grid: 7"));
 }
 
 TEST(AttributionReport, JsonHoldsTheClosureAndThePlaceOfEveryFigure) {

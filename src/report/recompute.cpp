@@ -201,14 +201,19 @@ bool is_attribution(const Json& document) {
 Recomputed recompute_attribution(const Json& document) {
   const AttributionReport report = attribution_from_document(document);
   Recomputed out;
-  out.summary["attribution"] = attribution_figures(report);
+  out.summary["attribution"] = attribution_figures(report, document);
   out.gates = attribution_gates(report);
   const std::vector<Gate> of_device = device_ceiling_gates(report.device, report.peaks);
   out.gates.insert(out.gates.begin(), of_device.begin(), of_device.end());
   out.text = attribution_text(report, false) + "\n" + spread_text(document);
   out.notes.push_back(
       "as stored, since no samples of them are kept: what the ops declare, the peaks of cache and "
-      "arithmetic, what counters say and the confirmation");
+      "arithmetic, what counters say, and of confirmations what was predicted and probed");
+  if (!report.confirmations.empty() && !has_summary(document, "changed_observations")) {
+    out.notes.push_back(
+        "made by an earlier version, which kept no launches of changed engines: confirmations as "
+        "stored");
+  }
   if (report.costs_hi.empty()) {
     out.notes.push_back(
         "made by an earlier version, which kept no costs: gates anchor and ceiling "

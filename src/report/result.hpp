@@ -19,9 +19,10 @@ namespace fathom::report {
 inline constexpr const char* kResultSchema = "fathom-result/1";
 
 // The ids that scripts may rely on.
-inline constexpr const char* kGateIds[] = {"additivity", "aa_noise",    "clock_drift", "overhead",
-                                           "gpu_idle",   "output_hash", "verbatim",    "plan",
-                                           "processes",  "anchor",      "ceiling",     "steady"};
+inline constexpr const char* kGateIds[] = {
+    "additivity", "aa_noise",         "clock_drift", "overhead",  "gpu_idle", "output_hash",
+    "verbatim",   "verbatim_changed", "plan",        "processes", "anchor",   "ceiling",
+    "steady"};
 
 struct Gate {
   std::string id;

@@ -40,12 +40,19 @@ TEST_F(Cli, AttributePrintsADocumentAndWritesItsFiles) {
                                          HasSubstr("What the file stores is what its samples")));
   EXPECT_EQ(text_of(again), text_of(page));
   expect_one_line_error(fathom({"report", result, result, "--html", again}), 2, "one file");
+  Json stranger = json;
+  stranger["summary"]["watermark"] = "\x1b[2Jbusy";
+  EXPECT_THAT(fathom({"report", "-"}, input(dump_json(stranger))).out,
+              testing::AllOf(HasSubstr("\\x1b[2Jbusy"), testing::Not(HasSubstr("\x1b"))))
+      << "nothing in a file moves the cursor";
 }
 
 TEST_F(Cli, AttributeConfirmsWithAnotherCacheType) {
-  const Json json =
-      document(fathom({"attribute", model(), "--depths", "8,200", "--seconds", "0.5", "-r", "6",
-                       "-t", "1", "--confirm", "cache-type=f32", "--json"}));
+  const Finished run = fathom({"attribute", model(), "--depths", "8,200", "--seconds", "0.5", "-r",
+                               "6", "-t", "1", "--confirm", "cache-type=f32", "--json"});
+  const Json json = document(run);
+  EXPECT_THAT(fathom({"report", "-"}, input(run.out)).out,
+              HasSubstr("What the file stores is what its samples"));
   const Json& confirmations = json["summary"]["attribution"]["confirmations"];
   bool trusted = true;
   for (const Json& gate : json["gates"]) trusted = trusted && gate["pass"].get<bool>();
@@ -176,6 +183,11 @@ TEST_F(Cli, AttributeMarksABusyGpuAndReadsItsEvidence) {
   EXPECT_EQ(json["gates"][0]["id"], "gpu_idle");
   EXPECT_FALSE(json["gates"][0]["pass"].get<bool>());
   const Json& a = json["summary"]["attribution"];
+  for (const Json& sample : json["samples"]) {
+    if (!sample.contains("clock")) continue;
+    EXPECT_EQ(sample["clock"], 1500) << sample["arm"];
+  }
+  EXPECT_EQ(a["clock_drift"], 0) << "watched and unwatched, in their processes";
   EXPECT_EQ(a["eager_ns"].size(), 2u);
   EXPECT_GT(a["peaks"]["f16_tensor_gflops"].get<double>(), 0);
   EXPECT_EQ(a["evidence"].size(), a["decompositions"].size());
@@ -187,6 +199,21 @@ TEST_F(Cli, AttributeMarksABusyGpuAndReadsItsEvidence) {
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   EXPECT_THAT(text, HasSubstr("What counters and records say"));
   EXPECT_THAT(text, HasSubstr("pid 4242"));
+}
+
+TEST_F(Cli, AttributeMarksABrokenWindowOfABusyGpu) {
+  const Gpu gpu{folder_, model()};
+  const std::string busy = "process 4242 3000000000\n";
+  const Finished run = fathom(gpu.command({"--allow-busy", "--json"}), gpu.options(busy, "loses"));
+  EXPECT_EQ(run.status, 4);
+  const Json json = document(run);
+  EXPECT_THAT(json["summary"]["watermark"].get<std::string>(), HasSubstr("pid 4242"));
+  EXPECT_EQ(json["gates"][0]["id"], "gpu_idle");
+  EXPECT_THAT(json["gates"].back()["why"].get<std::string>(), HasSubstr("3 records were lost"));
+  EXPECT_FALSE(json["summary"].contains("attribution"));
+  const Finished text = fathom(gpu.command({"--allow-busy"}), gpu.options(busy, "loses"));
+  EXPECT_THAT(text.out, HasSubstr("pid 4242"));
+  EXPECT_THAT(text.err, HasSubstr("3 records were lost"));
 }
 
 TEST_F(Cli, AttributeRefusesWhatItCannotDo) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The three ways to watch the guarded device, so that commands which watch a GPU run where there is
 // none: times of the works of a graph, counters that say what the ops declare, and samples made up.
-// $FAKE_WATCH is "denied" (no right to counters and samples) or "lacks" (a chip without DRAM
-// counters).
+// $FAKE_WATCH is "denied" (no right to counters and samples), "lacks" (a chip without DRAM
+// counters) or "loses" (records of a traced window).
 #pragma once
 
 #include <chrono>
@@ -60,6 +60,7 @@ class Trace : public TraceSource, OpScopeSink {
       const auto begin = records_.begin() + static_cast<std::ptrdiff_t>(step * each);
       window.steps.push_back({{begin, begin + static_cast<std::ptrdiff_t>(each)}});
     }
+    if (watch_is("loses")) window.n_lost = 3;
     return window;
   }
   void begin(const OpTag& tag, const Cost&) override {
