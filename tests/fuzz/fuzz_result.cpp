@@ -6,7 +6,10 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "fuzz_target.hpp"
+#include "measure/observation_json.hpp"
+#include "report/attribution_gates.hpp"
 #include "report/recompute.hpp"
+#include "tests/support/synthetic_program.hpp"
 
 namespace {
 
@@ -46,6 +49,11 @@ Json bench_seed(int rounds) {
   }
   samples.push_back({{"arm", "canary"}, {"values", {50, 51}}});
   samples.push_back({{"arm", "logits"}, {"row", 0}, {"kl", 0.001}, {"same_top", true}});
+  samples.push_back({{"arm", "gap"},
+                     {"row", 0},
+                     {"waited_ns", {1000, 1001}},
+                     {"ahead_ns", {900, 900}},
+                     {"submit_ns", {30}}});
   return document({{"seed", 1},
                    {"configurations", {{{"device", "x"}, {"cache_bytes", 100}, {"most_gops", 5}}}},
                    {"rows",
@@ -94,6 +102,163 @@ Json against_seed() {
   return document({{"against", {{"rows", Json::array()}}}}, std::move(samples));
 }
 
+fathom::measure::Observation observed(int64_t attn_ns, int rounds) {
+  fathom::test::SyntheticProgram program;
+  program.ops = {{"qkv", 0, {50'000, 50'000}, 300}, {"attn", 0, {20'000, attn_ns}, 300}};
+  program.noise = 0.01;
+  fathom::measure::OpTrace trace(1'000, program.clock());
+  fathom::measure::ObserveOptions options;
+  options.source = &trace;
+  options.block_ns = 150'000;
+  options.min_rounds = options.max_rounds = rounds;
+  options.clock = program.clock();
+  return fathom::measure::observe(program, options);
+}
+
+// With a confirmation, evidence without counters and everything else that a document may hold.
+Json attribution_seed(int rounds) {
+  using namespace fathom;
+  const std::vector<int64_t> depths{64, 1641};
+  const measure::Observation base = observed(60'000, rounds), changed = observed(30'000, rounds);
+  report::AttributionReport r;
+  r.model = r.backend = r.device = r.kv_type = "x";
+  r.depths = depths;
+  r.kv_fill = {"real", "real"};
+  r.kv_bytes = {2000 * 65, 2000 * 1642};
+  r.kv_token_bytes = 2000;
+  r.block_steps = {1, 1};
+  r.rounds = base.n_rounds();
+  r.stopped = base.stopped;
+  r.attribution = measure::attribute(base, {65, 1642});
+  r.peaks = {.memory_gbps = 25, .cache_gbps = 60.0, .gflops = 200.0, .cache_bytes = 100'000};
+  r.costs_lo = {{"qkv", 500'000, 1'000'000}, {"attn", 2000 * 65, 400'000}};
+  r.costs_hi = {{"qkv", 500'000, 1'000'000}, {"attn", 2000 * 1642, 9'000'000}};
+  r.decompositions = {{.op = "attn",
+                       .bytes_lo = 2000 * 65,
+                       .bytes_hi = 2000 * 1642,
+                       .flops_lo = 400'000,
+                       .flops_hi = 9'000'000,
+                       .lo = {20'000, 5'200, 2'000.0},
+                       .hi = {60'000, 131'360, 45'000.0},
+                       .residence = measure::Residence::memory,
+                       .arithmetic = Arithmetic::f32}};
+  measure::Evidence none;
+  none.why_no_counters = "none";
+  r.evidence = {{"attn", 2000 * 1642, none}};
+  r.overlaps = {{"qkv", "attn", 1'000, 91'000}};
+  r.eager = measure::EagerSteps{{90'000, 140'000}};
+  r.diagnoses = {{"attn", measure::Bottleneck::undetermined, {"rates"}, {"counters"}}};
+  r.confirmations = {{.knob = "threads 2 -> 1",
+                      .basis = "bytes",
+                      .effects = {{"attn in the engine", 4e4, 1e4, {{1e4, 2e4}}, {9e3, 11e3}}},
+                      .probed_op = "attn",
+                      .probed = {{"hot", 20, 10, {19, 21}, {9, 11}}},
+                      .engine_ratio = 0.5,
+                      .gaps = {"they agree"},
+                      .problem = {}}};
+  Json samples = measure::observation_samples(base, depths);
+  for (Json& sample : measure::observation_samples(changed, depths, 1)) samples.push_back(sample);
+  samples.push_back({{"arm", "ceiling"}, {"configuration", 0}, {"round", 0}, {"gbps", 25}});
+  samples.push_back({{"arm", "eager"}, {"depth", 64}, {"values", {90'000}}});
+  return document({{"observation", measure::observation_header(base, depths)},
+                   {"changed_observations", {measure::observation_header(changed, depths)}},
+                   {"attribution", report::attribution_json(r)},
+                   {"watermark", "busy"}},
+                  std::move(samples), "attribute");
+}
+
+Json probe_variant(const char* name, int staging) {
+  const Json figures{{"us", 5},
+                     {"ci", {4, 6}},
+                     {"kernels",
+                      {{{"kernel", "a"}, {"us", 4}, {"ci", {3, 5}}, {"values_us", {3, 4, 5}}},
+                       {{"kernel", "b"}, {"us", 2}, {"ci", {1, 3}}, {"values_us", {1, 2, 3}}}}}};
+  return {{"name", name},
+          {"knobs", {{"staging", std::to_string(staging)}}},
+          {"class", "B1"},
+          {"why", nullptr},
+          {"difference",
+           {{"n_values", 100},
+            {"n_different", 3},
+            {"max_abs", 1e-6},
+            {"max_ulp", 7},
+            {"argmax_flips", 0}}},
+          {"kernels",
+           {{{"kernel", "void attn<128>(P)"},
+             {"grid", {32, 28, 1}},
+             {"block", {32, 1, 1}},
+             {"registers", 64},
+             {"occupancy", 0.5},
+             {"waves", 0.2}}}},
+          {"hot", figures},
+          {"cold", figures}};
+}
+
+Json probe_seed(bool with_map) {
+  Json samples = Json::array();
+  for (int round = 0; round < 3; ++round) {
+    const auto add = [&](const std::string& arm, const char* unit, double value) {
+      samples.push_back({{"arm", arm},
+                         {"depth", 8},
+                         {"batch", 1},
+                         {"type", "Q4_K"},
+                         {"cache", "f16"},
+                         {"round", round},
+                         {unit, value}});
+    };
+    for (const char* memory : {"hot", "cold"}) {
+      for (const char* name : {"seed", "seed again", "seed:staging=8"}) {
+        add(fmt::format("{} {}", name, memory), "launch_ns", 5000 + round);
+      }
+    }
+    add("ceiling", "gbps", 20);
+    add("cached_ceiling", "gbps", 60);
+  }
+  Json size{{"batch", 1},
+            {"depth", 8},
+            {"type", "Q4_K"},
+            {"cache", "f16"},
+            {"variants", {probe_variant("seed", 4), probe_variant("seed:staging=8", 8)}},
+            {"declared",
+             {{"weight_bytes", 0},
+              {"kv_bytes", 3000},
+              {"act_read_bytes", 10},
+              {"act_written_bytes", 10}}},
+            {"rotation",
+             {{"n_sets", 10},
+              {"set_bytes", 3000},
+              {"distinct_bytes", 30000},
+              {"cache_bytes", 9000},
+              {"cold", true},
+              {"hot", true}}}};
+  Json summary{{"op", "attn"},
+               {"shape", "x"},
+               {"device", "NVIDIA H200"},
+               {"seed", 1},
+               {"sizes", {std::move(size)}}};
+  if (with_map) {
+    summary["n_classed"] = 1;
+    summary["freedom_map"] = {{{"knob", "staging"},
+                               {"from", "4"},
+                               {"to", "8"},
+                               {"class", "B1"},
+                               {"n_pairs", 1},
+                               {"least_depth", 8},
+                               {"difference",
+                                {{"n_values", 100},
+                                 {"n_different", 3},
+                                 {"max_abs", 1e-6},
+                                 {"max_ulp", 7},
+                                 {"argmax_flips", 0}}},
+                               {"times",
+                                {{{"batch", 1},
+                                  {"depth", 8},
+                                  {"memory", "hot"},
+                                  {"ratio", {{"value", 1}, {"ci", {0.9, 1.1}}}}}}}}};
+  }
+  return document(std::move(summary), std::move(samples), "probe");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -102,6 +267,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const fathom::report::Reviewed reviewed =
         fathom::report::review(fathom::parse_json(text, "input"));
     fathom::dump_json(reviewed.recomputed.summary);
+    if (reviewed.recomputed.summary.contains("attribution")) {
+      fathom::report::page_of(fathom::parse_json(text, "input"));
+    }
   } catch (const fathom::Error& error) {
     expect(error.code() == fathom::ErrorCode::bad_file, "refused with another code than bad_file");
     expect(std::string_view(error.what()).find('\n') == std::string_view::npos,
@@ -119,6 +287,10 @@ std::vector<std::string> fathom::fuzz::seeds() {
           dump_json(bench_seed(12)),
           dump_json(profile_seed()),
           dump_json(against_seed()),
+          dump_json(attribution_seed(2)),
+          dump_json(attribution_seed(6)),
+          dump_json(probe_seed(false)),
+          dump_json(probe_seed(true)),
           dump_json(document({{"nll", {{"mean", 1.5}}}, {"perplexity", 2}}, scores, "perplexity")),
           dump_json(document({{"read_gbps", {{"median", 20.5}}}}, rates, "doctor"))};
 }
