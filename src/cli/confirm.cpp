@@ -142,9 +142,9 @@ std::string probe_gap(const Confirmation& c) {
 std::string wall_gap(const report::AttributionReport& base,
                      const report::AttributionReport& changed, const std::string& op,
                      double op_ns) {
-  const measure::Closure &a = base.attribution.closure, &b = changed.attribution.closure;
+  const measure::Attribution &a = base.attribution, &b = changed.attribution;
   const double wall = b.growth.value - a.growth.value, rest = wall - op_ns;
-  const double limit = std::max(a.limit_ns, b.limit_ns);
+  const double limit = std::max(a.closure.limit_ns, b.closure.limit_ns);
   return fmt::format("the unwatched step's growth changes by {}, that of {} in it by {}: {} {}",
                      signed_time_text(wall), op, signed_time_text(op_ns), signed_time_text(rest),
                      std::abs(rest) <= limit

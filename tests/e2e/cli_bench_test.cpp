@@ -166,6 +166,7 @@ TEST_F(Cli, BenchDocumentHasSamplesOrderAndGates) {
   const Json json = document(fathom({"bench", model(), "-p", "8", "-n", "4", "-r", "3", "--json"}));
   size_t tests = 0, ceilings = 0;
   for (const Json& sample : json["samples"]) {
+    if (sample["arm"] == "gap") continue;  // beside the rounds
     (sample["arm"] == "ceiling" ? ceilings : tests) += 1;
     EXPECT_GT(sample["clock_mhz"].get<double>(), 300);
     const size_t round = sample["round"].get<size_t>(), place = sample["place"].get<size_t>();
