@@ -34,9 +34,12 @@ class BackendTrace : public TraceSource {
   TraceSource& of_;
 };
 
+// Windows that prove nothing have no samples.
 Json result_json(const CensusResult& result, const std::vector<int64_t>& depths) {
   return {{"header", measure::observation_header(result.observation, depths)},
-          {"samples", measure::observation_samples(result.observation, depths)},
+          {"samples", result.observation.problem.empty()
+                          ? measure::observation_samples(result.observation, depths)
+                          : Json::array()},
           {"shown",
            {measure::trace_step_json(result.observation.lo().shown),
             measure::trace_step_json(result.observation.hi().shown)}},
