@@ -146,10 +146,7 @@ void judge(AttributionReport& r, const Measured& m) {
 // What marks the result, and withholds nothing.
 void judge_machine(AttributionReport& r, const GpuGuard& guard) {
   r.watermark = guard.watermark();
-  r.machine_gates = guard.gates();
-  if (!guard.canary_us().empty()) {
-    r.machine_gates.push_back(report::canary_gate(guard.canary_us()));
-  }
+  r.machine_gates = guard.all_gates();
   for (report::Gate& gate : report::device_ceiling_gates(r.device, r.peaks)) {
     r.machine_gates.push_back(std::move(gate));
   }
@@ -167,11 +164,10 @@ void add_eager_samples(Json& samples, const EagerSamples& eager,
 }
 
 report::Result document_of(const AttributionReport& r, const std::vector<Measured>& measured,
-                           const EvidenceRuns* runs, const measure::Machine& machine,
-                           const Context& context) {
+                           const EvidenceRuns* runs, const Json& machine, const Context& context) {
   report::Result document;
   document.command = context.arguments;
-  document.machine = report::machine_json(machine);
+  document.machine = machine;
   for (size_t i = 0; i < measured.size(); ++i) {
     for (Json& sample :
          measure::observation_samples(measured[i].observation, r.depths, static_cast<int>(i))) {
@@ -204,7 +200,7 @@ report::Result document_of(const AttributionReport& r, const std::vector<Measure
 }
 
 int show(const AttributionReport& r, const std::vector<Measured>& measured,
-         const EvidenceRuns* runs, const AttributeFlags& flags, const measure::Machine& machine,
+         const EvidenceRuns* runs, const AttributeFlags& flags, const Json& machine,
          const Context& context) {
   const Json document = document_of(r, measured, runs, machine, context).to_json();
   if (!flags.html.empty()) {
@@ -226,14 +222,14 @@ int show(const AttributionReport& r, const std::vector<Measured>& measured,
 
 // Windows that prove nothing: what was seen, and no attribution.
 int show_broken(const Measured& m, const std::vector<int64_t>& depths, const GpuGuard& guard,
-                const measure::Machine& machine, const Context& context) {
+                const Json& machine, const Context& context) {
   report::Result document;
   document.command = context.arguments;
-  document.machine = report::machine_json(machine);
+  document.machine = machine;
   document.summary["observation"] = measure::observation_header(m.observation, depths);
   document.summary["watermark"] =
       guard.watermark().empty() ? Json(nullptr) : Json(guard.watermark());
-  document.gates = guard.gates();
+  document.gates = guard.all_gates();
   document.gates.push_back(report::broken_window_gate(m.observation.problem));
   if (context.flags.json) {
     write_stdout(dump_json(document.to_json()) + "\n");
@@ -286,15 +282,18 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   const measure::Machine machine = measure::inspect_machine();
   GpuGuard guard(common, flags.allow_busy);
   guard.run_canary();
+  Json machine_json = report::machine_json(machine);
+  machine_json["state"]["before"] = guard.state();
   Subjects subjects = open_subjects(flags, depths, common);
   const std::vector<Knob> knobs = std::move(subjects.knobs);
   std::vector<Measured> measured =
       on_host && !flags.separate
           ? measure_together(flags, depths, std::move(subjects.all), machine, common)
           : measure_apart(flags, depths, std::move(subjects.all), machine, context);
+  machine_json["state"]["after"] = guard.state();
   for (const Measured& m : measured) {
     if (m.observation.problem.empty()) continue;
-    return show_broken(m, depths, guard, machine, context);
+    return show_broken(m, depths, guard, machine_json, context);
   }
   AttributionReport r = report_of(flags, depths, measured.front());
   decompose_ops(r, flags, growing_ops(r));
@@ -308,7 +307,7 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
     r.diagnoses.clear();
     r.confirmations.clear();
   }
-  return show(r, measured, runs ? &*runs : nullptr, flags, machine, context);
+  return show(r, measured, runs ? &*runs : nullptr, flags, machine_json, context);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "cli/arguments.hpp"
 #include "cli/attribute_census.hpp"
 #include "cli/command.hpp"
+#include "cli/gpu_guard.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/model_flags.hpp"
 #include "cli/probe_figures.hpp"
@@ -225,18 +226,29 @@ int cmd_probe(const ProbeFlags& flags, const Context& context) {
     fail(ErrorCode::usage, "OP is needed: one of {}", fmt::join(measure::probe_op_names(), ", "));
   }
   if (flags.kernels_child) return kernels_child(flags, context);
+  std::optional<GpuGuard> guard;  // bits are the same on a busy GPU
+  if (!flags.no_times) guard.emplace(context.flags, flags.allow_busy);
   const ProbeCommand c = command_of(flags, context);
+  if (guard) guard->run_canary();
   const measure::Machine machine = measure::inspect_machine();
+  Json machine_json = report::machine_json(machine);
+  if (guard) machine_json["state"]["before"] = guard->state();
   Prober prober(c, machine);
   ProbeResults results = prober.run();
+  if (guard) machine_json["state"]["after"] = guard->state();
   if (has_kernels_apart(c, results)) add_kernels_apart(c, results);
   report::Result document;
   document.samples = probe_samples(results);
   document.summary = probe_summary(c, results, prober.map());
   document.gates = report::probe_gates(document.samples, document.summary);
+  if (guard) {
+    const std::vector<report::Gate> idle = guard->all_gates();
+    document.gates.insert(document.gates.begin(), idle.begin(), idle.end());
+    if (!guard->watermark().empty()) document.summary["watermark"] = guard->watermark();
+  }
   if (context.flags.json) {
     document.command = context.arguments;
-    document.machine = report::machine_json(machine);
+    document.machine = std::move(machine_json);
     write_stdout(dump_json(document.to_json(), 2) + "\n");
   } else {
     write_stdout(report::probe_text(document.summary, stdout_colour()));
@@ -288,6 +300,8 @@ RunCommand add_probe(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 10000))
       ->type_name("N");
   app.add_flag("--no-times", flags->no_times, "The classes of the bits alone");
+  app.add_flag("--allow-busy", flags->allow_busy,
+               "Measure on a GPU that is not idle, and mark the result");
   app.add_flag(kKernelsChildFlag, flags->kernels_child)->group("");
   app.add_flag("--list", flags->list, "Show the ops, or the variants of OP");
   add_seed_flag(app, "-s,--seed", "Seed of the order of rounds", flags->seed);

@@ -11,6 +11,8 @@
 #include "base/error.hpp"
 #include "cli/read_ceiling.hpp"
 #include "measure/gpu_idle.hpp"
+#include "measure/machine_state.hpp"
+#include "report/bench_summary.hpp"
 
 namespace fathom::cli {
 namespace {
@@ -47,6 +49,14 @@ void GpuGuard::run_canary() {
   const measure::IdleVerdict verdict = measure::judge_canary(canary_us_);
   judge(verdict.idle, verdict.why);
 }
+
+std::vector<report::Gate> GpuGuard::all_gates() const {
+  std::vector<report::Gate> all = gates_;
+  if (!canary_us_.empty()) all.push_back(report::canary_gate(canary_us_));
+  return all;
+}
+
+Json GpuGuard::state() const { return report::state_json(measure::read_machine_state(nvml_)); }
 
 void GpuGuard::judge(bool idle, const std::string& why) {
   if (idle) return;

@@ -26,6 +26,8 @@ class GpuGuard {
   const measure::Nvml& nvml() const { return nvml_; }
   std::optional<size_t> gpu() const { return gpu_; }                 // its place in Nvml::read()
   const std::vector<report::Gate>& gates() const { return gates_; }  // of the driver's readings
+  std::vector<report::Gate> all_gates() const;                       // and of the canary
+  Json state() const;  // of the machine now, for a document's machine.state
   const std::vector<double>& canary_us() const { return canary_us_; }
   // Why the figures are marked; empty when they are not.
   const std::string& watermark() const { return watermark_; }

@@ -17,7 +17,7 @@ struct ProbeFlags {
   std::string batches = "1", depths = "1,512,1641", memory = "hot,cold";
   std::vector<std::string> variants, sweep;
   int page_tokens = 64, n_rounds = 10;
-  bool kernels_child = false;
+  bool kernels_child = false, allow_busy = false;
   bool neighbours = false, no_times = false, list = false;
   uint64_t seed = 1;
 };

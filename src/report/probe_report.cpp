@@ -458,6 +458,9 @@ std::string probe_text(const Json& summary_json, bool colour) {
   const Fields summary(summary_json, "summary");
   const Fields sizes = summary.at("sizes");
   std::string out;
+  if (const std::string mark = summary.text_at("watermark"); !mark.empty()) {
+    out += painted(mark, Paint::bad, colour) + "\n";
+  }
   for (size_t i = 0; i < sizes.size(); ++i) {
     out += (i ? "\n" : "") + size_text(summary, sizes.at(i), colour);
   }

@@ -95,6 +95,13 @@ TEST(ProbeReport, AChangedFigureIsFound) {
   EXPECT_THAT(review(bad).differences, Contains(HasSubstr("gates")));
 }
 
+TEST(ProbeReport, AMarkIsTold) {
+  Json marked = only_size(stored("probe_variants.json"), 2);
+  marked["summary"]["watermark"] = "measured on a GPU that is not idle";
+  EXPECT_THAT(review(marked).recomputed.text,
+              testing::StartsWith("measured on a GPU that is not idle\n"));
+}
+
 TEST(ProbeReport, KernelsApartFollowFromTheirValues) {
   Json apart = only_size(stored("probe_variants.json"), 2);
   apart["summary"]["sizes"][0]["variants"][0]["cold"]["kernels"] = {

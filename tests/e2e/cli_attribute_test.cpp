@@ -182,6 +182,9 @@ TEST_F(Cli, AttributeMarksABusyGpuAndReadsItsEvidence) {
   EXPECT_THAT(json["summary"]["watermark"].get<std::string>(), HasSubstr("pid 4242"));
   EXPECT_EQ(json["gates"][0]["id"], "gpu_idle");
   EXPECT_FALSE(json["gates"][0]["pass"].get<bool>());
+  for (const char* when : {"before", "after"}) {
+    EXPECT_EQ(json["machine"]["state"][when]["gpus"][0]["processes"][0]["pid"], 4242) << when;
+  }
   const Json& a = json["summary"]["attribution"];
   for (const Json& sample : json["samples"]) {
     if (!sample.contains("clock")) continue;

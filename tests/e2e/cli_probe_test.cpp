@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fathom probe as scripts see it: on the CPU, and on a device that is no GPU but has memory, a
 // queue and graphs of its own.
+#include <fstream>
+
 #include "tests/e2e/cli_fixture.hpp"
 
 namespace fathom::test {
@@ -92,6 +94,34 @@ TEST_F(Cli, ProbeWorksOnADeviceOfItsOwnMemory) {
       EXPECT_EQ(variant["class"], "B0") << op << ": " << variant["why"];
     }
   }
+}
+
+// A driver that says what the lines tell it to, and the guarded device in the place of its GPU.
+TEST_F(Cli, ProbeRefusesABusyGpu) {
+  const std::string fixture = folder_ / "probe_nvml.txt";
+  std::ofstream(fixture) << "name guarded device\nuuid GPU-1\ntotal 100000000000\nused 1000000\n"
+                            "sm_clock 1500\nmax_sm_clock 1500\nutilisation 0\nthrottle 1\n"
+                            "process 4242 3000000000\n";
+  RunOptions driver;
+  driver.environment = {"FAKE_NVML=" + fixture,
+                        std::string("LD_LIBRARY_PATH=") + FATHOM_TEST_BACKENDS + "/gpu"};
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = probe({"-d", "5", "--backend", "cuda", "--backend-dir",
+                                            std::string(FATHOM_TEST_BACKENDS) + "/gpu"});
+    words.insert(words.end(), more.begin(), more.end());
+    return fathom(words, driver);
+  };
+  expect_one_line_error(run({}), 3, "pid 4242");
+  const Finished marked = run({"--allow-busy", "--json"});
+  const Json json = document(marked);
+  EXPECT_EQ(marked.status, 4);
+  EXPECT_THAT(json["summary"]["watermark"].get<std::string>(), HasSubstr("pid 4242"));
+  EXPECT_EQ(json["gates"][0]["id"], "gpu_idle");
+  EXPECT_FALSE(json["gates"][0]["pass"].get<bool>());
+  EXPECT_EQ(json["machine"]["state"]["after"]["gpus"][0]["processes"][0]["pid"], 4242);
+  EXPECT_THAT(fathom({"report", "-"}, input(marked.out)).out,
+              AllOf(HasSubstr("pid 4242"), HasSubstr("What the file stores is what its samples")));
+  EXPECT_EQ(run({"--no-times"}).status, 0) << "bits are the same on a busy GPU";
 }
 
 }  // namespace
