@@ -35,9 +35,10 @@ endif()
 # ccache, with paths relative to the checkout, so that presets and clones share what they compile.
 find_program(FATHOM_CCACHE ccache)
 if(FATHOM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${FATHOM_CCACHE})
+  # The two kinds of sloppiness are what ccache wants where headers are precompiled; its hash is of their bytes.
+  set(settings CCACHE_SLOPPINESS=pch_defines,time_macros)
   if(NOT DEFINED ENV{CCACHE_BASEDIR})
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-                                    ${FATHOM_CCACHE})
+    list(APPEND settings CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1)
   endif()
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env ${settings} ${FATHOM_CCACHE})
 endif()

@@ -39,7 +39,7 @@ inline const std::vector<std::string>& tiny_models() {
   return kNames;
 }
 inline std::string fixture(const std::string& file) {
-  return std::string(FATHOM_SOURCE_DIR) + "/tests/fixtures/" + file;
+  return FATHOM_SOURCE_DIR "/tests/fixtures/" + file;
 }
 
 inline OpenOptions options_for(const Target& target) {
