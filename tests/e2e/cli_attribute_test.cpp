@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <set>
 
@@ -172,11 +173,12 @@ TEST_F(Cli, AttributeCountsAndSamplesInProcessesOfTheirOwn) {
 // The whole of it on a device. Which ops grow there is up to the machine's noise.
 TEST_F(Cli, AttributeMarksABusyGpuAndReadsItsEvidence) {
   const Gpu gpu{folder_, model()};
-  const std::string busy = "process 4242 3000000000\n";
-  expect_one_line_error(fathom(gpu.command({}), gpu.options(busy)), 3, "pid 4242");
+  const RunOptions busy = gpu.options("process 4242 3000000000\n");
+  // Both look for four seconds whether the GPU becomes idle.
+  auto refused = std::async(std::launch::async, [&] { return fathom(gpu.command({}), busy); });
   const std::filesystem::path page = folder_ / "device.html";
-  const Finished marked =
-      fathom(gpu.command({"--allow-busy", "--json", "--html", page}), gpu.options(busy));
+  const Finished marked = fathom(gpu.command({"--allow-busy", "--json", "--html", page}), busy);
+  expect_one_line_error(refused.get(), 3, "pid 4242");
   const Json json = document(marked);
   EXPECT_EQ(marked.status, 4);
   EXPECT_THAT(json["summary"]["watermark"].get<std::string>(), HasSubstr("pid 4242"));

@@ -156,7 +156,7 @@ def main():
         subprocess.run([program, "synth", model, "--shape", "tiny-llama", "--type", "q8_0", "-q"], env=env, check=True)
         for extra in ([], ["--separate"]):
             run = subprocess.run(
-                [program, "attribute", model, "--depths", ",".join(map(str, DEPTHS)), "--seconds", "2", "-q", "--json",
+                [program, "attribute", model, "--depths", ",".join(map(str, DEPTHS)), "--seconds", "0.5", "-q", "--json",
                  "--html", page, "--perfetto", trace, *extra], env=env, capture_output=True, text=True)
             assert run.returncode in (0, 4), run.stderr
             document = json.loads(run.stdout)
