@@ -283,7 +283,7 @@ TEST(Attribution, AnotherProcessClosesAgainstItsOwnUnwatchedSteps) {
 }
 
 TEST(Attribution, AWatcherThatChangesItsWholeProcessShows) {
-  const Attribution a = attribute(observed_apart(4'000), {65, 1642});
+  const Attribution a = attribute(observed_apart(8'000), {65, 1642});
   EXPECT_TRUE(a.closure.closes) << "within itself";
   EXPECT_GT((*a.process_share)[1], kProcessShare);
 }

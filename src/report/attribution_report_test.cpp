@@ -88,9 +88,9 @@ TEST(AttributionReport, TwoProcessesStandBesideEachOtherAndMayNotPartFar) {
   };
   EXPECT_TRUE(gate().pass);
   EXPECT_THAT(gate().why, HasSubstr("-0.57 % at depth 1641"));
-  (*r.attribution.process_share)[0] = 0.012;
+  (*r.attribution.process_share)[0] = 0.032;
   EXPECT_FALSE(gate().pass);
-  EXPECT_THAT(gate().why, HasSubstr("+1.20 % at depth 64"));
+  EXPECT_THAT(gate().why, HasSubstr("+3.20 % at depth 64"));
   r.attribution.process_share.reset();
   EXPECT_EQ(gate().id, "") << "one process";
 }
