@@ -301,6 +301,14 @@ const measure::OpGrowth* op_named(const std::vector<measure::OpGrowth>& ops,
   return found == ops.end() ? nullptr : &*found;
 }
 
+// Of steps at least, in windows that prove something.
+void require_sound(const measure::Observation& observation) {
+  if (!observation.problem.empty()) {
+    fail(ErrorCode::bad_file, "an observation that proves nothing: {}", observation.problem);
+  }
+  measure::require_attributable(observation);
+}
+
 // By one op of `before` and `after`, or of the whole step; nothing where there is no such op.
 std::optional<Confirmation::Effect> effect_of(const Confirmation::Effect& stored,
                                               const AttributionReport& before,
@@ -339,7 +347,7 @@ void recompute_confirmations(const Json& document, const std::vector<int64_t>& k
       headers.at(i).at("depths").refuse("the base's");
     const measure::Observation observation = measure::observation_from_json(
         headers.at(i).json(), all.at("samples").json(), static_cast<int>(i + 1));
-    measure::require_attributable(observation);
+    require_sound(observation);
     const measure::Attribution after = measure::attribute(observation, kv_tokens);
     std::vector<Confirmation::Effect> effects;
     for (const Confirmation::Effect& stored : c.effects) {
@@ -428,7 +436,7 @@ AttributionReport attribution_from_document(const Json& document) {
   r.peaks.memory_gbps = memory_gbps_of(samples);
   const measure::Observation observation =
       measure::observation_from_json(summary.at("observation").json(), samples.json());
-  measure::require_attributable(observation);
+  require_sound(observation);
   if (observation.depths.size() != r.depths.size()) {
     fail(ErrorCode::bad_file, "summary.attribution.depths: {} of the {} in the observation",
          r.depths.size(), observation.depths.size());

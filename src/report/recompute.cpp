@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "measure/statistics.hpp"
 #include "report/attribution_gates.hpp"
 #include "report/attribution_reader.hpp"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr double kSameDigits = 1e-9;  // relative
 constexpr size_t kMostDifferences = 100;
+constexpr size_t kMostOfAMessage = 500;  // bytes
 
 // Is there something under `summary` by this name?
 bool has_summary(const Json& document, const char* key) {
@@ -364,7 +366,9 @@ bool same_json(const Json& stored, const Json& recomputed) {
   return stored == recomputed;
 }
 
-Reviewed review(const Json& document) {
+namespace {
+
+Reviewed reviewed(const Json& document) {
   require_result(document);
   const Fields fields(document, "");
   const std::string schema = fields.at("schema").text();
@@ -389,6 +393,16 @@ Reviewed review(const Json& document) {
   out.recomputed.notes.push_back("its summary is not made of samples: nothing to recompute");
   review_gates(fields.at("gates"), out);
   return out;
+}
+
+}  // namespace
+
+Reviewed review(const Json& document) {
+  try {
+    return reviewed(document);
+  } catch (const Error& e) {
+    fail(e.code(), "{}", printable(e.what(), kMostOfAMessage));  // it may quote the document
+  }
 }
 
 }  // namespace fathom::report
