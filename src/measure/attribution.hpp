@@ -28,7 +28,7 @@ inline constexpr double kOverheadShare = 0.10;    // of a step is what watching 
 inline constexpr double kClockDriftShare = 0.02;  // between the arms
 inline constexpr double kFloorShare = 0.10;       // of dW: a higher A/A floor hides what grew
 inline constexpr double kProcessShare =
-    0.03;  // of a step may two processes differ; placement alone makes 1 to 2 %
+    0.03;  // of a step may two processes differ (docs/replay.md)
 
 enum class Match { matched, replaced, added, removed };
 const char* match_name(Match match);

@@ -314,8 +314,8 @@ std::optional<Confirmation::Effect> effect_of(const Confirmation::Effect& stored
                                               const AttributionReport& before,
                                               const measure::Attribution& after) {
   Confirmation::Effect out = stored;
-  const measure::Estimate* changed = &after.closure.growth;
-  out.base_ns = before.attribution.closure.growth.value;
+  const measure::Estimate* changed = &after.growth;
+  out.base_ns = before.attribution.growth.value;
   if (out.what.ends_with(kInTheEngine)) {
     const std::string op = out.what.substr(0, out.what.size() - std::string(kInTheEngine).size());
     const auto base =

@@ -36,15 +36,29 @@ test::SyntheticProgram program() {
   return out;
 }
 
-measure::Observation observed(test::SyntheticProgram program) {
+measure::Observation observed(test::SyntheticProgram program, size_t n_depths = kDepths.size()) {
   measure::OpTrace trace(20'000, program.clock());
   measure::ObserveOptions options;
-  options.n_depths = kDepths.size();
+  options.n_depths = n_depths;
   options.source = &trace;
   options.block_ns = 1e6;
   options.min_rounds = options.max_rounds = 12;
   options.clock = program.clock();
   return measure::observe(program, options);
+}
+
+// Quoted in one process, watched in another, in which attn takes a little longer at depth.
+measure::Observation observed_apart(const test::SyntheticProgram& from) {
+  test::SyntheticProgram watching = from;
+  watching.noise = 0.01;
+  for (test::SyntheticOp& op : watching.ops) {
+    op.ns.erase(op.ns.begin() + 1);
+    if (std::string(op.name) == "attn") op.ns[1] += 500;
+  }
+  measure::Observation out = observed(from);
+  for (measure::DepthSamples& depth : out.depths) depth.traced.clear();
+  measure::add_watched(out, observed(std::move(watching), 2));
+  return out;
 }
 
 AttributionReport report_of(const measure::Observation& o) {
@@ -96,8 +110,9 @@ test::SyntheticProgram changed_program() {
   return out;
 }
 
-Json with_confirmation(Json document) {
-  const measure::Observation o = observed(changed_program());
+Json with_confirmation(Json document, bool apart = false) {
+  const measure::Observation o =
+      apart ? observed_apart(changed_program()) : observed(changed_program());
   Json kept = Json::array();
   for (const Json& sample : document["samples"]) {
     if (sample["configuration"] == 0) kept.push_back(sample);
@@ -121,8 +136,7 @@ Json with_confirmation(Json document) {
        {"basis", "bytes"},
        {"effects",
         {effect("attn in the engine", hi - lo, after.ops.front().growth),
-         effect("the unwatched step", attribution["closure"]["growth"]["ns"],
-                after.closure.growth)}},
+         effect("the unwatched step", attribution["growth"]["ns"], after.growth)}},
        {"probed_op", "attn"},
        {"probed", Json::array()},
        {"engine_ratio", after.ops.front().hi_ns / hi},
@@ -136,8 +150,7 @@ Json with_confirmation(Json document) {
   return document;
 }
 
-Json document_of(const test::SyntheticProgram& from) {
-  const measure::Observation o = observed(from);
+Json document_of(const measure::Observation& o) {
   const AttributionReport r = report_of(o);
   Result document;
   document.command = {"fathom", "attribute", "x.gguf", "--json"};
@@ -161,7 +174,7 @@ Json document_of(const test::SyntheticProgram& from) {
 }
 
 const Json& good() {
-  static const Json document = document_of(program());
+  static const Json document = document_of(observed(program()));
   return document;
 }
 
@@ -216,7 +229,7 @@ TEST(AttributionReader, AChangedFigureIsFound) {
 TEST(AttributionReader, ADiagnosisInSpiteOfAGateIsFound) {
   test::SyntheticProgram changed = program();
   changed.sleep = [](size_t depth, bool watched) { return depth == 2 && !watched ? 9'000 : 0; };
-  Json open = document_of(changed);
+  Json open = document_of(observed(changed));
   EXPECT_THAT(review(open).differences, IsEmpty());
   EXPECT_THAT(failed_gates(review(open).gates), Contains(HasSubstr("additivity")));
   EXPECT_THAT(review(open).recomputed.text, HasSubstr("No diagnosis: a gate failed"));
@@ -229,7 +242,7 @@ TEST(AttributionReader, ADiagnosisInSpiteOfAGateIsFound) {
 TEST(AttributionReader, ASleepOfTheHostIsDiagnosedFromSamplesAlone) {
   test::SyntheticProgram sleeps = program();
   sleeps.sleep = [](size_t depth, bool) { return depth == 2 ? 200'000 : 0; };
-  const Json document = document_of(sleeps);  // made without this diagnosis
+  const Json document = document_of(observed(sleeps));  // made without this diagnosis
   EXPECT_THAT(review(document).differences, Contains(HasSubstr("attribution.diagnoses")));
   EXPECT_THAT(review(document).recomputed.text, HasSubstr("gaps: launch"));
 }
@@ -288,6 +301,22 @@ TEST(AttributionReader, AConfirmationFollowsFromItsSamples) {
   other_op["summary"]["attribution"]["confirmations"][0]["effects"][0]["what"] =
       "rope in the engine";
   EXPECT_THAT(review(other_op).differences, Contains(HasSubstr("confirmations[0].effects")));
+}
+
+TEST(AttributionReader, TwoProcessesAreReadAsTheyWereMeasured) {
+  const Json apart = with_confirmation(document_of(observed_apart(program())), true);
+  const Reviewed reviewed = review(apart);
+  EXPECT_THAT(reviewed.differences, IsEmpty());
+  EXPECT_THAT(reviewed.recomputed.text, HasSubstr("step, no profiler"));
+  const Json& figures = reviewed.recomputed.summary["attribution"];
+  EXPECT_EQ(figures["confirmations"][0]["effects"][1]["base_ns"], figures["growth"]["ns"]);
+  EXPECT_NE(figures["growth"]["ns"], figures["closure"]["growth"]["ns"]);
+  Json slow = apart;
+  for (Json& sample : slow["samples"]) {
+    if (sample["arm"] != "beside" || sample["configuration"] != 0) continue;
+    for (Json& value : sample["values"]) value = value.get<int64_t>() + 9'000;
+  }
+  EXPECT_THAT(review(slow).differences, Contains(HasSubstr("attribution.process_share[0]")));
 }
 
 TEST(AttributionReader, AConfirmationInSpiteOfItsGateIsFound) {
