@@ -52,8 +52,16 @@ double TestArm::run() {
   }
   for (size_t at = n_prompt; at < tokens.size(); at += sequences_.size()) {
     if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
-    step(tokens.subspan(at, sequences_.size()));
+    const std::span<const int32_t> next = tokens.subspan(at, sequences_.size());
+    if (sequences_.size() == 1) {
+      step(next);
+    } else {
+      // Ahead, as steps go whose tokens the device has drawn.
+      batch_of(next);
+      model_.submit(batch_);
+    }
   }
+  model_.wait();
   const int64_t ns = measure::now_ns() - start;
   check_run();
   if (keeps_logits_) logits_.assign(sequences_[0].logits().begin(), sequences_[0].logits().end());
