@@ -3,14 +3,18 @@
 // which the queries of each are the outputs of the one before, over layers whose caches together
 // exceed the last-level cache many times. The time of a launch is the slope between a graph of 50
 // and one of 200 launches, sampled in turn; a read stream between them is the ceiling.
-//   attn_cuda_bench [FILE.json [CACHE]]     of all cache formats, or of the one named
+//   attn_cuda_bench [FILE.json [CACHE [BATCH...]]]     of all cache formats, or of the one named;
+//   of
+//                                                      all batches, or of those named ("1 x 1641")
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -153,12 +157,16 @@ class Chain {
     });
   }
 
+  // FNV-1a of the bits of relative_error()'s outputs.
+  uint64_t bits() const { return bits_; }
   // ||out - reference|| / ||reference|| of a launch.
   double relative_error() {
     launch(1, 0);
     std::vector<float> got(q_.size()), expected(q_.size());
     api_.copy_to_host(got.data(), device_q_[1].get().data, bytes(got), stream_);
     api_.stream_synchronize(stream_);
+    bits_ = 0xcbf29ce484222325;
+    for (const float x : got) bits_ = (bits_ ^ std::bit_cast<uint32_t>(x)) * 0x100000001b3;
     AttnArgs::Static s = static_;
     s.kv = pool_.on_host();
     const StepState step = step_of(pos_.data(), slot_.data(), pages_.data(), 1);
@@ -236,6 +244,7 @@ class Chain {
   AttnArgs::Static static_{};
   int n_rows_, n_layers_ = 0, max_pages_ = 0, layer_pages_ = 0;
   int64_t tokens_ = 0;
+  uint64_t bits_ = 0;
   std::vector<int32_t> pos_, slot_, pages_;
   std::vector<float> q_;
   Buffer workspace_, counters_, device_pos_, device_slot_, device_pages_, device_q_[2];
@@ -269,6 +278,7 @@ struct Row {
   Case c;
   int64_t kv_bytes, rotated_bytes;
   double error;
+  uint64_t bits;
   std::vector<double> us, ceiling_gbps;  // samples
 };
 
@@ -277,21 +287,26 @@ class Bench {
   explicit Bench(const DeviceApi& api)
       : api_(api), stream_(make_stream(api)), timer_(api, stream_.get()) {}
 
-  void run(std::string_view cache) {
+  void run(std::string_view cache, std::span<const char* const> batches) {
     const int64_t sum = 0;
     ceiling_ = make_buffer(api_, kCeilingBytes);
     sum_ = make_buffer(api_, sizeof sum);
     api_.copy_to_device(sum_.get().data, &sum, sizeof sum, stream_.get());
     const std::vector<Case> all = cases();
-    fmt::print("{:14} {:8} {:17} {:>9} {:>18} {:>7} {:>9} {:>6} {:>9}\n", "shape", "cache", "batch",
-               "us", "spread", "TB/s", "ceiling", "share", "error");
+    fmt::print("{:14} {:8} {:17} {:>9} {:>18} {:>7} {:>9} {:>6} {:>9} {:>16}\n", "shape", "cache",
+               "batch", "us", "spread", "TB/s", "ceiling", "share", "error", "bits");
     for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0, KvFormat::fp8_e4m3}) {
       if (!cache.empty() && cache != kv_format_name(format)) continue;
       for (const Shape& shape : {kQwen, kLlama}) {
         const KvGeometry geometry{format, shape.n_kv_heads, shape.head_dim, kPageTokens};
         Pool pool(geometry, 4200, api_, stream_.get());
         for (const Case& c : all) {
-          if (c.format == format && std::string_view(c.shape.name) == shape.name) measure(c, pool);
+          const bool named =
+              batches.empty() || std::ranges::find(batches, c.what, [](const char* name) {
+                                   return std::string_view(name);
+                                 }) != batches.end();
+          if (c.format == format && std::string_view(c.shape.name) == shape.name && named)
+            measure(c, pool);
         }
       }
     }
@@ -308,11 +323,12 @@ class Bench {
       out += fmt::format(
           "{}\n{{\"shape\": \"{}\", \"n_heads\": {}, \"n_kv_heads\": {}, \"head_dim\": {}, "
           "\"cache\": \"{}\", \"batch\": \"{}\", \"kv_bytes\": {}, \"rotated_bytes\": {}, "
-          "\"relative_error\": {:.3g}, \"us\": {:.4f}, \"us_samples\": [{:.4f}], "
+          "\"relative_error\": {:.3g}, \"bits\": \"{:016x}\", \"us\": {:.4f}, \"us_samples\": "
+          "[{:.4f}], "
           "\"ceiling_gbps_samples\": [{:.1f}]}}",
           i ? "," : "", r.c.shape.name, r.c.shape.n_heads, r.c.shape.n_kv_heads, r.c.shape.head_dim,
-          kv_format_name(r.c.format), r.c.what, r.kv_bytes, r.rotated_bytes, r.error, median(r.us),
-          fmt::join(r.us, ", "), fmt::join(r.ceiling_gbps, ", "));
+          kv_format_name(r.c.format), r.c.what, r.kv_bytes, r.rotated_bytes, r.error, r.bits,
+          median(r.us), fmt::join(r.us, ", "), fmt::join(r.ceiling_gbps, ", "));
     }
     out += "\n]}\n";
     std::FILE* to = std::fopen(file, "w");
@@ -333,7 +349,8 @@ class Bench {
 
   void measure(const Case& c, Pool& pool) {
     Chain chain(c, pool, api_, stream_.get());
-    Row row{c, chain.kv_bytes(), chain.rotated_bytes(), chain.relative_error(), {}, {}};
+    const double error = chain.relative_error();
+    Row row{c, chain.kv_bytes(), chain.rotated_bytes(), error, chain.bits(), {}, {}};
     const Graph few = chain.capture(kShortChain), many = chain.capture(kLongChain);
     const auto time = [&](const Graph& graph) {
       return timer_.us([&] { api_.graph_launch(graph.get(), stream_.get()); });
@@ -346,10 +363,11 @@ class Bench {
     }
     const double us = median(row.us), tbps = static_cast<double>(row.kv_bytes) / us * 1e-6;
     const double ceiling = median(row.ceiling_gbps) * 1e-3;
-    fmt::print("{:14} {:8} {:17} {:9.2f} {:8.2f}..{:8.2f} {:7.3f} {:9.3f} {:5.1f}% {:9.2g}\n",
-               c.shape.name, kv_format_name(c.format), c.what, us,
-               *std::ranges::min_element(row.us), *std::ranges::max_element(row.us), tbps, ceiling,
-               100 * tbps / ceiling, row.error);
+    fmt::print(
+        "{:14} {:8} {:17} {:9.2f} {:8.2f}..{:8.2f} {:7.3f} {:9.3f} {:5.1f}% {:9.2g} {:016x}\n",
+        c.shape.name, kv_format_name(c.format), c.what, us, *std::ranges::min_element(row.us),
+        *std::ranges::max_element(row.us), tbps, ceiling, 100 * tbps / ceiling, row.error,
+        row.bits);
     rows_.push_back(std::move(row));
   }
 
@@ -367,7 +385,8 @@ int main(int argc, char** argv) {
   using namespace fathom;
   try {
     Bench bench(cuda::device_api());
-    bench.run(argc > 2 ? argv[2] : "");
+    const int n_fixed = std::min(argc, 3);
+    bench.run(argc > 2 ? argv[2] : "", {argv + n_fixed, argv + argc});
     if (argc > 1) bench.save(argv[1]);
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());
