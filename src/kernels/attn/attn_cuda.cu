@@ -8,6 +8,7 @@
 #include "kernels/attn/attn_flash_launch.hpp"
 #include "kernels/attn/attn_plan.hpp"
 #include "kernels/attn/attn_variant_kernel.cuh"
+#include "kernels/common/clusters.cuh"
 #include "kernels/common/cuda_check.cuh"
 
 namespace fathom {
@@ -44,19 +45,8 @@ struct Geometry {
 Geometry geometry(const cuda::AttnVariant& variant, bool in_clusters, int shared) {
   const int n_sms = attribute(cudaDevAttrMultiProcessorCount);
   if (in_clusters && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
-    cuda::check(
-        cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {cuda::kAttnCluster, 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(cuda::kAttnCluster);
-    config.blockDim = dim3(static_cast<unsigned>(variant.threads));
-    config.dynamicSmemBytes = static_cast<size_t>(shared);
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    int n_clusters = 0;
-    cuda::check(cudaOccupancyMaxActiveClusters(&n_clusters, variant.kernel, &config));
+    const int n_clusters =
+        cuda::clusters_that_fit(variant.kernel, cuda::kAttnCluster, variant.threads, shared);
     if (n_clusters > 0) return {cuda::kAttnCluster, int64_t{n_clusters} * cuda::kAttnCluster};
   }
   int blocks_per_sm = 0;

@@ -49,8 +49,8 @@ class AttnFeed {
   // Before the wait for the kernel that makes q and the step's own tokens: what was cached before
   // this step is under way, as far as the ring holds it and no second leaf gets such tokens. The
   // lines of a tile that gets one come near.
-  __device__ void start_early() {
-    move_to(work_.first(static_cast<int>(blockIdx.x)));
+  __device__ void start_early(const AttnCursor& first) {
+    move_to(first);
     late_slot_ = -1;
     late_.is_live = false;
 #pragma unroll 1
@@ -115,11 +115,12 @@ class AttnFeed {
             ? tile
             : static_cast<int>(__umulhi(static_cast<unsigned>(tile), at_.params.page_factor));
     source_.tile[0] = tile - page * tiles_per_page;
-    source_.page[0] = pages[page];
     const bool same_page = source_.tile[0] + 1 < tiles_per_page;
+    const bool has_second = !same_page && source_.token + kKvTileTokens < c.len;
     source_.tile[1] = same_page ? source_.tile[0] + 1 : 0;
-    source_.page[1] = source_.page[0];
-    if (!same_page && source_.token + kKvTileTokens < c.len) source_.page[1] = pages[page + 1];
+    // Two loads, so that nothing waits for the first.
+    source_.page[0] = pages[page];
+    source_.page[1] = pages[has_second ? page + 1 : page];
   }
 
   // Those tiles of the leaf that were cached before the step, or the others.

@@ -4,8 +4,11 @@
 // indices only: leaves of 32 tokens fold in order into runs of 128, four of these into a node of
 // 512, and so on up to 8,192, all of these into the result, whoever computes which part
 // (attn_work_kernel.cuh). A warp takes leaves alone, without a barrier, and folds its run; the
-// block folds the runs of its streams; the blocks of a cluster fold their states through each
-// other's shared memory; what crosses clusters goes through scratch, where the last to come folds.
+// block folds the runs of its streams into the state of a unit. The blocks of a cluster fold their
+// states through each other's shared memory; what crosses clusters goes through scratch, where the
+// last to come folds. Of few long sequences a block takes many units and leaves their states in
+// scratch, without a fence, which would wait for all that is on its way; at the end the last
+// cluster of a head to come folds them, each block its share.
 // A column is a query; those of rows of one sequence that share a KV head share a pass. The bits of
 // a column depend on its query and tokens only: masked tokens and empty states change nothing, and
 // no contraction is left to the compiler.
@@ -14,6 +17,7 @@
 #pragma once
 
 #include "kernels/attn/attn_leaf_kernel.cuh"
+#include "kernels/common/dynamic_shared.cuh"
 
 namespace fathom::cuda {
 
@@ -26,22 +30,23 @@ class AttnBlock {
       : at_{params, shared}, work_(at_), feed_(at_, work_), leaf_(at_), levels_(at_) {}
 
   __device__ void run() {
-    feed_.start_early();
-    AttnCursor now = work_.first(static_cast<int>(blockIdx.x));
-    if (!now.valid && static_cast<int>(blockIdx.x) >= at_.params.n_rows)
+    AttnCursor now = work_.first();
+    feed_.start_early(now);
+    const bool folds = work_.meeting() == AttnMeeting::memory && cluster_units() > 0;
+    if (!now.valid && !folds && static_cast<int>(blockIdx.x) >= at_.params.n_rows)
       return;  // room for the next kernel
-    if (work_.blocks_of_cluster() > 1) {
+    if (work_.meeting() == AttnMeeting::cluster) {
       cluster_arrive_relaxed();
       has_arrived_ = true;
     }
-    start_item(now);
+    start_head(now);
     pdl_wait();
     pdl_launch_dependents();
     fetch_query();
     feed_.start_late();
     int slot = 0;
     while (now.valid) {
-      if (now.starts_item) {
+      if (now.starts_head) {
         leaf_.make_query();
         levels_.clear();
       }
@@ -56,10 +61,7 @@ class AttnBlock {
       if (live) leaf_.soften(leaf);
       arrived();
       if (now.step == 0) run_.clear();
-      if (live) {
-        leaf_.outputs(at_.slot(at_.stream, slot), token, leaf);
-        run_.fold(leaf);
-      }
+      if (live) leaf_.add_outputs(at_.slot(at_.stream, slot), token, leaf, run_);
       if (work_.ends_round(now)) {
         end_round(now, slot);
       } else {
@@ -68,12 +70,13 @@ class AttnBlock {
       }
       slot = next(slot);
       work_.advance(now);
-      if (now.starts_item) {
-        start_item(now);
+      if (now.starts_head) {
+        start_head(now);
         fetch_query();
       }
     }
     attn_copies_wait<0>();
+    if (folds) fold_heads();
     zero_padded_rows();
     if (has_arrived_) cluster_wait();  // the others have read this block's state
   }
@@ -96,7 +99,7 @@ class AttnBlock {
     }
   }
 
-  __device__ void start_item(const AttnCursor& c) {
+  __device__ void start_head(const AttnCursor& c) {
     is_active_ = is_inside_ = false;
     head_ = last_token_ = 0;
     if (c.len == 0) return;
@@ -104,27 +107,34 @@ class AttnBlock {
     const int column = at_.column(), n_columns = e.n_rows * at_.params.group;
     is_active_ = column - static_cast<int>(at_.row) < n_columns;
     is_inside_ = column < n_columns;
-    head_ = head_of(c, column);
+    head_ = head_of(c.entry, c.kv_head, column);
     if (is_inside_) last_token_ = at_.params.pos[e.row + column / at_.params.group];
   }
   // Of a column, counted through the rows.
-  __device__ int head_of(const AttnCursor& c, int column) const {
-    const int group = at_.params.group, row = work_.entry(c.entry).row + column / group;
-    return row * at_.params.n_heads + c.kv_head * group + column % group;
+  __device__ int head_of(int entry, int kv_head, int column) const {
+    const int group = at_.params.group, row = work_.entry(entry).row + column / group;
+    return row * at_.params.n_heads + kv_head * group + column % group;
   }
   __device__ void fetch_query() {
     leaf_.fetch_query(at_.params.q + int64_t{head_} * L::kDims, is_inside_, last_token_);
   }
 
-  // The state of the round, and of the item with its last; V's slot was used and is filled again.
+  // The state of the round, and of the unit with its last; V's slot was used and is filled again.
   __device__ void end_round(const AttnCursor& now, int slot) {
     OwnState own;
     fold_streams(slot, own);
     feed_.template refill<true>(slot);
-    const bool ends_item = work_.ends_item(now);
-    if (!ends_item || now.round != now.unit << work_.unit_shift())
-      levels_.climb(own, now.round + work_.round_tokens(), ends_item);
-    if (ends_item) deliver(now, own);
+    const bool ends_unit = work_.ends_unit(now);
+    if (!ends_unit || now.round != work_.first_token(now))
+      levels_.climb(own, now.round + work_.round_tokens(), ends_unit);
+    if (!ends_unit) return;
+    if (work_.meeting() == AttnMeeting::memory) {
+      leave(now, own);
+    } else if (work_.meeting() == AttnMeeting::cluster) {
+      meet(now, own);
+    } else {
+      store_outputs(own);
+    }
   }
 
   // The warps of several streams exchange their runs, each folds its chunks of all.
@@ -165,31 +175,28 @@ class AttnBlock {
     stored.sum(at_.column()) = x.sum;
   }
 
-  // The state of an item: the result, or a part. Its team, the blocks of the cluster with items of
-  // the same head, share the positions: each gets its share of all states and folds it. If there
-  // are more teams, the last of them to come folds the share of their states.
-  __device__ void deliver(const AttnCursor& now, const OwnState& own) {
-    if (work_.group() == 1) {
-      store_outputs(own);
-      return;
-    }
+  // The team of a unit, the blocks of the cluster with units of the same head, share the positions:
+  // each gets its share of all states and folds it. If there are more teams, the last of them to
+  // come folds the share of their states.
+  __device__ void meet(const AttnCursor& now, const OwnState& own) {
     const int team = work_.team(), rank = static_cast<int>(cluster_rank()) % team;
     const int n_units = now.len > 0 ? work_.n_units(now.len) : 0;
     const int first_unit = now.unit - rank, n_live = min(team, n_units - first_unit);
     const int n_teams = (n_units + team - 1) / team, share = L::kPositions / team;
+    const int bytes = AttnShares::bytes(share);
     exchange(own, rank, team);
-    const AttnShares received{at_.shared + L::kExchange, share};
+    const AttnShares received{at_.shared + L::kExchange, share, bytes};
     const int size = work_.blocks_of_cluster(), tokens = 1 << work_.unit_shift();
     // Of the head's teams, this block's share.
     auto* states = reinterpret_cast<std::byte*>(at_.params.states) +
                    int64_t{(now.item - now.unit) / size} * AttnShares::bytes(L::kPositions) +
-                   rank * n_teams * AttnShares::bytes(share);
-    const AttnShares of_teams{states, share};
+                   rank * n_teams * bytes;
+    const AttnShares of_teams{states, share, bytes};
     if (n_live > 0) {
       each_output(share, [&](int position, int component) {
         const AttnOutput x = attn_fold(received, n_live, tokens, position, component);
         if (n_teams == 1) {
-          store_output(now, rank * share + position, component, x);
+          store_output(now.entry, now.kv_head, rank * share + position, component, x);
           return;
         }
         const AttnShares to = of_teams.state(first_unit / team);
@@ -200,14 +207,130 @@ class AttnBlock {
         }
       });
     }
-    end_exchange();
+    cluster_arrive();  // this block has read what it got
+    has_arrived_ = true;
     if (n_teams <= 1 || n_live <= 0) return;
     const int head = now.entry * at_.params.n_kv_heads + now.kv_head;
-    if (!is_last(at_.params.counters + head * team + rank, n_teams)) return;
+    int* last = reinterpret_cast<int*>(at_.shared + L::kScan);
+    __syncthreads();  // all have stored
+    if (threadIdx.x == 0) *last = attn_is_last(at_.params.counters + head * team + rank, n_teams);
+    __syncthreads();
+    if (*last == 0) return;
     each_output(share, [&](int position, int component) {
-      store_output(now, rank * share + position, component,
+      store_output(now.entry, now.kv_head, rank * share + position, component,
                    attn_fold(of_teams, n_teams, tokens * team, position, component));
     });
+  }
+
+  // The state of a unit waits in device memory, a block's share of all units side by side.
+  __device__ void leave(const AttnCursor& now, const OwnState& own) const {
+    const int size = work_.blocks_of_cluster(), share = L::kPositions / size;
+#pragma unroll
+    for (int i = 0; i < L::kOwnChunks; ++i) {
+      if (at_.own_chunk(i) >= L::kChunks) break;
+      const int position = at_.own_position(i), to = position * size / L::kPositions;
+      left(to, share).state(now.item).store(position - to * share, own.out[i], own.max, own.sum);
+    }
+  }
+  // By unit.
+  __device__ AttnShares left(int rank, int share) const {
+    const int bytes = AttnShares::bytes(share);
+    auto* states = reinterpret_cast<std::byte*>(at_.params.states);
+    return {states + int64_t{rank} * work_.n_all_units() * bytes, share, bytes};
+  }
+
+  __device__ int first_of_cluster() const {
+    return static_cast<int>(blockIdx.x) - static_cast<int>(cluster_rank());
+  }
+  // Units that the blocks of the cluster take.
+  __device__ int cluster_units() const {
+    const int first = first_of_cluster();
+    return work_.first_unit_of(first + work_.blocks_of_cluster()) - work_.first_unit_of(first);
+  }
+
+  // After the last unit. The heads of which the cluster took units; one that it shares with
+  // others, its first or its last, is folded by the last of them to come.
+  __device__ void fold_heads() {
+    const int size = work_.blocks_of_cluster();
+    if (size > 1) cluster_arrive();
+    const int begin = work_.first_unit_of(first_of_cluster());
+    const int end = work_.first_unit_of(first_of_cluster() + size);
+    const AttnHead first = work_.head_at(begin), last = work_.head_at(end - 1);
+    if (size > 1) cluster_wait();
+    __syncthreads();
+    int* folds = reinterpret_cast<int*>(at_.shared + L::kScan);
+    if (at_.lane == 0 && at_.warp < 2) {
+      const bool is_other = at_.warp == 1;
+      AttnHead head = first;
+      if (is_other) head = last;
+      folds[at_.warp] = (is_other && first.first == last.first) || is_last(head);
+    }
+    __syncthreads();
+    const bool folds_first = folds[0] != 0, folds_last = folds[1] != 0;
+    for (AttnHead head = first;; head = work_.next(head)) {
+      const bool is_first = head.first == first.first, is_end = head.first == last.first;
+      if ((!is_first || folds_first) && (!is_end || folds_last)) fold_head(head);
+      if (is_end) break;
+    }
+  }
+  // Whether no other cluster's share of the head is missing. By one thread.
+  __device__ bool is_last(const AttnHead& head) const {
+    const int size = work_.blocks_of_cluster();
+    const int n =
+        work_.block_of(head.first + head.n - 1) / size - work_.block_of(head.first) / size;
+    if (n == 0) return true;
+    const int number = head.entry * at_.params.n_kv_heads + head.kv_head;
+    return attn_is_last(at_.params.counters + number * size + static_cast<int>(cluster_rank()),
+                        n + 1);
+  }
+
+  // The block's share of a head: from the states of its units to nodes of 2,048 tokens, each by a
+  // thread for four outputs, then all of these; in shared memory, if they have room there and
+  // shares are small.
+  __device__ void fold_head(const AttnHead& head) {
+    const int rank = static_cast<int>(cluster_rank()), size = work_.blocks_of_cluster();
+    const int share = L::kPositions / size, n = head.n, n_middles = (n + 3) / 4;
+    AttnShares states = left(rank, share).state(head.first);
+    if (size > 1 && n * states.stride <= L::kScan) states = fetch(states, n);
+    each_middle(share, n_middles, [&](int middle, int position) {
+      const AttnShares first = states.state(middle * 4);
+      AttnState<1> sum;
+      sum.clear();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (middle * 4 + i < n) sum.fold(first.state(i).load(position));
+      }
+      first.store(position, sum.out[0], sum.max, sum.sum);
+    });
+    __syncthreads();
+    states.stride *= 4;
+    each_output(share, [&](int position, int component) {
+      store_output(head.entry, head.kv_head, rank * share + position, component,
+                   attn_fold(states, n_middles, 4 * kAttnNodeTokens, position, component));
+    });
+    __syncthreads();
+  }
+  // n states come to shared memory.
+  __device__ AttnShares fetch(const AttnShares& from, int n) const {
+#pragma unroll 2
+    for (int at = static_cast<int>(threadIdx.x) * 16; at < n * from.stride; at += L::kThreads * 16)
+      attn_copy_async(at_.address + at, from.data + at);
+    attn_copies_commit();
+    attn_copies_wait<0>();
+    __syncthreads();
+    return {at_.shared, from.n_positions, from.stride};
+  }
+  template <class Visit>
+  __device__ static void each_middle(int share, int n, const Visit& visit) {
+    const int thread = static_cast<int>(threadIdx.x), lanes = min(share, L::kThreads);
+    const int groups = L::kThreads / lanes;
+    if (thread >= groups * lanes) return;
+#pragma unroll 1
+    for (int middle = thread / lanes; middle < n; middle += groups) {
+#pragma unroll 1
+      for (int position = thread % lanes; position < share; position += lanes)
+        visit(middle, position);
+    }
   }
 
   // The outputs of a share.
@@ -221,9 +344,7 @@ class AttnBlock {
 
   // Each block of the team gets its share of this one's state.
   __device__ void exchange(const OwnState& own, int rank, int team) {
-    const bool alone = work_.blocks_of_cluster() == 1;
     if (has_arrived_) cluster_wait();
-    if (alone) __syncthreads();
     const int share = L::kPositions / team;
     const int first_rank = static_cast<int>(cluster_rank()) - rank;
 #pragma unroll
@@ -231,30 +352,11 @@ class AttnBlock {
       if (at_.own_chunk(i) >= L::kChunks) break;
       const int position = at_.own_position(i), to = position / share;
       std::byte* data = at_.shared + L::kExchange + rank * AttnShares::bytes(share);
-      if (!alone) data = cluster_map(data, static_cast<unsigned>(first_rank + to));
-      AttnShares{data, share}.store(position - to * share, own.out[i], own.max, own.sum);
+      data = cluster_map(data, static_cast<unsigned>(first_rank + to));
+      AttnShares{data, share, 0}.store(position - to * share, own.out[i], own.max, own.sum);
     }
-    if (alone) {
-      __syncthreads();
-    } else {
-      cluster_arrive();
-      cluster_wait();
-    }
-  }
-  // This block has read what it got.
-  __device__ void end_exchange() {
-    if (work_.blocks_of_cluster() == 1) return;
     cluster_arrive();
-    has_arrived_ = true;
-  }
-
-  // Whether this block is the last of n to say so. REQUIRES: all threads call it.
-  __device__ bool is_last(unsigned* counter, int n) const {
-    int* flag = reinterpret_cast<int*>(at_.shared + L::kScan + L::kWarps * 8);
-    __syncthreads();  // all have stored
-    if (threadIdx.x == 0) *flag = attn_is_last(counter, n);
-    __syncthreads();
-    return *flag != 0;
+    cluster_wait();
   }
 
   __device__ void store_outputs(const OwnState& own) const {
@@ -270,13 +372,13 @@ class AttnBlock {
                                      __fmul_rn(x.z, factor), __fmul_rn(x.w, factor)));
     }
   }
-  __device__ void store_output(const AttnCursor& c, int position, int component,
+  __device__ void store_output(int entry, int kv_head, int position, int component,
                                const AttnOutput& x) const {
     const int tile = position / (L::kChunks * 32);
     const int column = tile * kAttnKernelColumns + position % 32 / 4;
-    if (column >= work_.entry(c.entry).n_rows * at_.params.group) return;
+    if (column >= work_.entry(entry).n_rows * at_.params.group) return;
     const int dim = position / 32 % L::kChunks * 16 + AttnLeaf<L>::dim(position % 4, component);
-    at_.params.out[int64_t{head_of(c, column)} * L::kDims + dim] =
+    at_.params.out[int64_t{head_of(entry, kv_head, column)} * L::kDims + dim] =
         __fmul_rn(x.out, __frcp_rn(x.sum));
   }
 
@@ -294,8 +396,7 @@ class AttnBlock {
 template <KvFormat kFormat, int kHeadDim, int kTiles>
 __global__ void __launch_bounds__(AttnLayout<kFormat, kHeadDim, kTiles>::kThreads)
     attn_kernel(const __grid_constant__ AttnParams params) {
-  extern __shared__ __align__(128) std::byte attn_shared[];
-  AttnBlock<AttnLayout<kFormat, kHeadDim, kTiles>>(params, attn_shared).run();
+  AttnBlock<AttnLayout<kFormat, kHeadDim, kTiles>>(params, dynamic_shared<std::byte>()).run();
 }
 
 }  // namespace fathom::cuda

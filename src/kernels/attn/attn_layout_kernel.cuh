@@ -2,6 +2,7 @@
 // The parameters of attn_kernel, the sizes of its variants, and the parts of shared memory.
 #pragma once
 
+#include "kernels/attn/attn_instructions_kernel.cuh"
 #include "kernels/common/cxx20.cuh"
 #include "tensor/kv_view.hpp"
 
@@ -22,7 +23,7 @@ struct AttnParams {
   const int32_t *pos, *slot, *page_table;
   const float* q;      // [n_rows, n_heads, head_dim]
   float* out;          // [n_rows, n_heads, head_dim]
-  float* states;       // [n_slots] states of a cluster's units, by shares of its blocks
+  float* states;       // of units or clusters that meet in device memory, [n_slots]
   unsigned* counters;  // [entries, n_kv_heads, cluster size], zero between launches
   int n_slots;
   int tiles_per_page;
@@ -69,12 +70,12 @@ struct AttnLayout {
   // A round takes 128 tokens a stream: units of 128 are for several streams, a leaf each.
   static constexpr int kMinUnitShift = kStreams == 1 ? 9 : 7;
 
-  // Levels are for items of several rounds, whose state meets others' at the end only.
+  // Levels are for units of several rounds, whose state meets others' at the end only, if at all.
   static constexpr int kLevelStates = kStreams * kSlots * kSlotBytes;
   static constexpr int kExchange = kLevelStates;
   static_assert(kPositions * 24 <= kLevels * kLevelBytes);
-  static constexpr int kScan = kLevelStates + kLevels * kLevelBytes;  // totals [warps], flag
-  static constexpr int kEntries = kScan + kWarps * 8 + 16;            // int4 [n_rows]
+  static constexpr int kScan = kLevelStates + kLevels * kLevelBytes;  // totals [warps], flags
+  static constexpr int kEntries = kScan + kWarps * 16 + 16;           // int4 [n_rows]
   static constexpr int shared_bytes(int n_rows) { return kEntries + n_rows * 16; }
   static_assert(kStreams == 1 || kStateFloats * 4 <= kSlotBytes, "a slot takes a warp's state");
 };
@@ -86,7 +87,7 @@ template <class L>
 struct AttnThread {
   const AttnParams& params;
   std::byte* shared;
-  unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  unsigned address = attn_shared_address(shared);
   unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   unsigned tile = warp % L::kColumnTiles, stream = warp / L::kColumnTiles;
   unsigned row = lane / 4, quad = lane % 4;

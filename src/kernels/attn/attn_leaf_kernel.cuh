@@ -105,28 +105,13 @@ class AttnLeaf {
     leaf.sum = attn_row_sum(leaf.sum);
   }
 
-  __device__ void outputs(unsigned values, int first_token, State& leaf) {
-    if constexpr (L::kF32) {
-      outputs_f32(values, leaf);
+  // To the state of a run comes that of the leaf, whose maximum and sum are there.
+  __device__ void add_outputs(unsigned values, int first_token, State& leaf, State& run) {
+    if constexpr (L::kCodes && !L::kE4m3) {
+      add_outputs_codes(values, first_token, leaf, run);
     } else {
-      float o[2 * L::kChunks][4];
-#pragma unroll
-      for (int i = 0; i < 2 * L::kChunks; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0.0f;
-      float unscale = 1.0f;
-      if constexpr (L::kE4m3) {
-        unscale = outputs_e4m3(values, first_token, o);
-      } else if constexpr (L::kCodes) {
-        unscale = outputs_codes(values, first_token, o);
-      } else {
-        outputs_halves(values, o);
-      }
-#pragma unroll
-      for (int c = 0; c < L::kChunks; ++c) {
-        leaf.out[c].x = sum_of_pieces(o[2 * c][0], o[2 * c][2], unscale);
-        leaf.out[c].y = sum_of_pieces(o[2 * c][1], o[2 * c][3], unscale);
-        leaf.out[c].z = sum_of_pieces(o[2 * c + 1][0], o[2 * c + 1][2], unscale);
-        leaf.out[c].w = sum_of_pieces(o[2 * c + 1][1], o[2 * c + 1][3], unscale);
-      }
+      outputs(values, first_token, leaf);
+      run.fold(leaf);
     }
   }
 
@@ -146,6 +131,29 @@ class AttnLeaf {
   }
 
  private:
+  __device__ void outputs(unsigned values, int first_token, State& leaf) {
+    if constexpr (L::kF32) {
+      outputs_f32(values, leaf);
+    } else {
+      float o[2 * L::kChunks][4];
+#pragma unroll
+      for (int i = 0; i < 2 * L::kChunks; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0.0f;
+      float unscale = 1.0f;
+      if constexpr (L::kE4m3) {
+        unscale = outputs_e4m3(values, first_token, o);
+      } else {
+        outputs_halves(values, o);
+      }
+#pragma unroll
+      for (int c = 0; c < L::kChunks; ++c) {
+        leaf.out[c].x = sum_of_pieces(o[2 * c][0], o[2 * c][2], unscale);
+        leaf.out[c].y = sum_of_pieces(o[2 * c][1], o[2 * c][3], unscale);
+        leaf.out[c].z = sum_of_pieces(o[2 * c + 1][0], o[2 * c + 1][2], unscale);
+        leaf.out[c].w = sum_of_pieces(o[2 * c + 1][1], o[2 * c + 1][3], unscale);
+      }
+    }
+  }
+
   __device__ static void scale(float4& x, float by) {
     x = make_float4(__fmul_rn(x.x, by), __fmul_rn(x.y, by), __fmul_rn(x.z, by), __fmul_rn(x.w, by));
   }
@@ -208,17 +216,19 @@ class AttnLeaf {
     }
   }
 
+  // A turn for each tile: less code, which comes faster than it is carried out.
   __device__ void scores_codes(unsigned keys) {
     const unsigned dim = at_.lane / 16 * 16 + key_dim(at_.lane % 8, at_.lane / 8 % 2);
-    const unsigned row = at_.address + keys + AttnSwizzle<L>::key(dim) * 16;
+    const unsigned row = AttnSwizzle<L>::key(dim) * 16;
+#pragma unroll 1
+    for (int i = 0; i < L::kLeafTiles; ++i, keys += L::kTileBytes) {
+      float s[4] = {};
 #pragma unroll
-    for (int block = 0; block < L::kDims / 32; ++block) {
-#pragma unroll
-      for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+      for (int block = 0; block < L::kDims / 32; ++block) {
         uint32_t codes[4];
-        attn_load_matrices(codes, row + tile * L::kTileBytes + block * 512);
+        attn_load_matrices(codes, at_.address + keys + row + block * 512);
         float scales[4];
-        load_scales(keys + tile * L::kTileBytes, block, scales);
+        load_scales(keys, block, scales);
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
           float c[4] = {};
@@ -229,12 +239,22 @@ class AttnLeaf {
                      attn_codes(codes[half * 2 + 1] >> 8 * odd));
           }
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            s_[tile][odd * 2 + i] =
-                __fmaf_rn(__fadd_rn(c[i], c[i + 2]), scales[i * 2 + odd], s_[tile][odd * 2 + i]);
+          for (int column = 0; column < 2; ++column) {
+            s[odd * 2 + column] = __fmaf_rn(__fadd_rn(c[column], c[column + 2]),
+                                            scales[column * 2 + odd], s[odd * 2 + column]);
           }
         }
       }
+      turn(s);
+    }
+  }
+  // The scores of the first tile are taken away, those of another one come behind the last.
+  __device__ void turn(const float (&next)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int tile = 0; tile + 1 < L::kLeafTiles; ++tile) s_[tile][i] = s_[tile + 1][i];
+      s_[L::kLeafTiles - 1][i] = next[i];
     }
   }
   // Of tokens 4 quad .. 4 quad + 3 of a tile.
@@ -344,39 +364,98 @@ class AttnLeaf {
     }
   }
 
-  // What the outputs have to be multiplied with: scales of V are taken up by the weights, relative
-  // to a power of two above all that the row sees, which keeps their pieces within f16's range.
-  __device__ float outputs_codes(unsigned values, int first_token, float (&o)[2 * L::kChunks][4]) {
-    const float largest = largest_scale(values, first_token);
+  // Scales of V are taken up by the weights, relative to a power of two above all that the row
+  // sees, which keeps their pieces within f16's range. A turn for each 32 dims: less code, which
+  // comes faster than it is carried out.
+  __device__ void add_outputs_codes(unsigned values, int first_token, const State& leaf,
+                                    State& run) {
+    const float largest = largest_half_scale(values, first_token);
     const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23) - 126, -24);
     const float down = __int_as_float((127 - exponent) << 23);
+    const float unscale = __int_as_float((127 + exponent) << 23);
+    // Moved down exactly: the least become 0 as pieces anyway.
+    each_score([&](float& s) { s = __fmul_rn(s, down); });
+    const unsigned token = at_.lane % 8 * 2 + at_.lane / 8 % 2;
+    const int seen = last_token_ + 1 - first_token - static_cast<int>(at_.quad) * 4;
+    const AttnMerge merge(run.max, leaf.max);
+    run.max = merge.max;
+    run.sum = merge(run.sum, leaf.sum);
+#pragma unroll(L::kDims > 128 ? 8 : 1)
+    for (int block = 0; block < L::kDims / 32; ++block) {
+      float o[4][4] = {};  // even and odd dims of the block's two chunks
+      const unsigned chunk16 = AttnSwizzle<L>::value(token, (block * 2) | at_.lane / 16);
 #pragma unroll
-    for (int tile = 0; tile < L::kLeafTiles; ++tile) {
-      const unsigned v = values + tile * L::kTileBytes;
-#pragma unroll
-      for (int block = 0; block < L::kDims / 32; ++block) {
+      for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+        const unsigned v = values + tile * L::kTileBytes;
+        // The scale of a token that no one may see can be NaN.
+        const uint2 halves = load_half_scales(v, block, seen_halves(seen - tile * kKvTileTokens));
+        const float2 first = to_floats(halves.x), second = to_floats(halves.y);
+        const float(&weights)[4] = s_[tile];
         uint32_t low[L::kPieces], high[L::kPieces];
-        scaled_weights(tile, v, block, down, low, high);
+        attn_split<L::kBf16>(__fmul_rn(weights[0], first.x), __fmul_rn(weights[1], second.x), low);
+        attn_split<L::kBf16>(__fmul_rn(weights[2], first.y), __fmul_rn(weights[3], second.y), high);
         uint32_t codes[4];
-        const unsigned token = at_.lane % 8 * 2 + at_.lane / 8 % 2;
-        const unsigned chunk16 = AttnSwizzle<L>::value(token, (block * 2) | at_.lane / 16);
         attn_load_matrices(codes, at_.address + v + chunk16 * 16);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {  // even and odd dims of the block's two chunks
-          const int chunk = i / 2, odd = i % 2;
-          multiply(o[(block * 2 + chunk) * 2 + odd], low, high,
-                   attn_codes(codes[chunk * 2] >> 8 * odd),
+        for (int n = 0; n < 4; ++n) {
+          const int chunk = n / 2, odd = n % 2;
+          multiply(o[n], low, high, attn_codes(codes[chunk * 2] >> 8 * odd),
                    attn_codes(codes[chunk * 2 + 1] >> 8 * odd));
         }
       }
+#pragma unroll
+      for (int chunk = 0; chunk < 2; ++chunk) {
+        const float(&even)[4] = o[chunk * 2], (&odd)[4] = o[chunk * 2 + 1];
+        const float4 x = make_float4(
+            sum_of_pieces(even[0], even[2], unscale), sum_of_pieces(even[1], even[3], unscale),
+            sum_of_pieces(odd[0], odd[2], unscale), sum_of_pieces(odd[1], odd[3], unscale));
+        // The run's first chunk, which then becomes its last: after all turns each is in its place.
+        const float4 out = merge(run.out[0], x);
+#pragma unroll
+        for (int i = 0; i + 1 < L::kChunks; ++i) run.out[i] = run.out[i + 1];
+        run.out[L::kChunks - 1] = out;
+      }
     }
-    return __int_as_float((127 + exponent) << 23);
+  }
+  // Of the lane's four tokens of a tile the first so many are seen: a mask of two pairs of halves.
+  __device__ static uint2 seen_halves(int seen) {
+    const auto pair = [](int n) { return n >= 2 ? ~0u : n == 1 ? 0xffffu : 0u; };
+    uint2 out;
+    out.x = pair(seen);
+    out.y = pair(seen - 2);
+    return out;
+  }
+  __device__ uint2 load_half_scales(unsigned tile, int block, const uint2& mask) const {
+    uint2 x = *reinterpret_cast<const uint2*>(at_.shared + tile + L::kScaleOffset + block * 32 +
+                                              at_.quad * 8);
+    x.x &= mask.x;
+    x.y &= mask.y;
+    return x;
+  }
+  __device__ static float2 to_floats(uint32_t halves) {
+    return __half22float2(reinterpret_cast<const __half2&>(halves));
+  }
+  // Of V, over the tokens that the row sees; NaNs aside.
+  __device__ float largest_half_scale(unsigned values, int first_token) const {
+    uint32_t largest = 0;
+    int seen = last_token_ + 1 - first_token - static_cast<int>(at_.quad) * 4;
+#pragma unroll
+    for (int tile = 0; tile < L::kLeafTiles; ++tile, seen -= kKvTileTokens) {
+      const uint2 mask = seen_halves(seen);
+#pragma unroll
+      for (int block = 0; block < L::kDims / 32; ++block) {
+        const uint2 x = load_half_scales(values + tile * L::kTileBytes, block, mask);
+        largest = attn_max_halves(largest, attn_max_halves(x.x, x.y));
+      }
+    }
+    const float2 both = to_floats(largest);
+    return attn_row_max(fmaxf(both.x, both.y));
   }
   // The pieces of a tile's weights times the scales of V.
-  __device__ void scaled_weights(int tile, unsigned v, int block, float down,
-                                 uint32_t (&low)[L::kPieces], uint32_t (&high)[L::kPieces]) const {
+  __device__ void scaled_weights(int tile, unsigned v, float down, uint32_t (&low)[L::kPieces],
+                                 uint32_t (&high)[L::kPieces]) const {
     float scales[4], p[4];
-    load_scales(v, block, scales);
+    load_scales(v, 0, scales);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       // Selected: the scale of a token that no one may see can be NaN.
@@ -395,7 +474,7 @@ class AttnLeaf {
     for (int tile = 0; tile < L::kLeafTiles; ++tile) {
       const unsigned v = values + tile * L::kTileBytes;
       uint32_t low[L::kPieces], high[L::kPieces];
-      scaled_weights(tile, v, 0, down, low, high);
+      scaled_weights(tile, v, down, low, high);
       const unsigned token = at_.lane % 8 * 2 + at_.lane / 8 % 2;
 #pragma unroll
       for (int block = 0; block * 2 < L::kChunks; ++block) {
@@ -416,20 +495,16 @@ class AttnLeaf {
     }
     return __int_as_float((127 + exponent) << 23);
   }
-  // Of V, over the tokens that the row sees; NaNs aside.
   __device__ float largest_scale(unsigned values, int first_token) const {
     float largest = 0.0f;
 #pragma unroll
     for (int tile = 0; tile < L::kLeafTiles; ++tile) {
+      float scales[4];
+      load_scales(values + tile * L::kTileBytes, 0, scales);
 #pragma unroll
-      for (int block = 0; block < (L::kE4m3 ? 1 : L::kDims / 32); ++block) {
-        float scales[4];
-        load_scales(values + tile * L::kTileBytes, block, scales);
-#pragma unroll
-        for (int t = 0; t < 4; ++t) {
-          const int token = first_token + tile * kKvTileTokens + static_cast<int>(at_.quad) * 4 + t;
-          largest = fmaxf(largest, token <= last_token_ ? scales[t] : 0.0f);
-        }
+      for (int t = 0; t < 4; ++t) {
+        const int token = first_token + tile * kKvTileTokens + static_cast<int>(at_.quad) * 4 + t;
+        largest = fmaxf(largest, token <= last_token_ ? scales[t] : 0.0f);
       }
     }
     return attn_row_max(largest);

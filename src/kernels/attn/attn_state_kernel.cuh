@@ -135,19 +135,24 @@ class AttnLevels {
   bool is_empty_[L::kLevels];
 };
 
-// States that blocks leave for each other, by positions: outputs [n][4], then {maximum, sum} [n].
+// States that blocks leave for each other, one every `stride` bytes, by positions: outputs [n][4],
+// then {maximum, sum} [n].
 struct AttnShares {
   std::byte* data;
-  int n_positions;
+  int n_positions, stride;
 
   __device__ static constexpr int bytes(int n_positions) { return n_positions * 24; }
   __device__ AttnShares state(int i) const {
-    return {data + int64_t{i} * bytes(n_positions), n_positions};
+    return {data + int64_t{i} * stride, n_positions, stride};
   }
   __device__ void store(int position, const float4& out, int max, float sum) const {
     reinterpret_cast<float4*>(data)[position] = out;
     reinterpret_cast<float2*>(data + n_positions * 16)[position] =
         make_float2(__int_as_float(max), sum);
+  }
+  __device__ AttnState<1> load(int position) const {
+    const float2 of = rest(position);
+    return {{reinterpret_cast<const float4*>(data)[position]}, __float_as_int(of.x), of.y};
   }
   // Of output `component` of a position.
   __device__ float out(int position, int component) const {
@@ -159,7 +164,8 @@ struct AttnShares {
 };
 
 // One output and the sum over n states in order: of nodes of so many tokens, four make a node of
-// the next level, up to kAttnTopTokens. Code that runs once is slow: the loop is short.
+// the next level, up to kAttnTopTokens; at most three levels. Code that runs once is slow: the loop
+// is short.
 struct AttnOutput {
   float out, sum;
   int max;

@@ -22,3 +22,10 @@ inline __half2 __floats2half2_rn(float x, float y) { return {__half(x), __half(y
 inline float __low2float(__half2 h) { return static_cast<float>(h.x); }
 inline float __high2float(__half2 h) { return static_cast<float>(h.y); }
 inline float2 __half22float2(__half2 h) { return {__low2float(h), __high2float(h)}; }
+inline __half2 __hsub2(__half2 a, __half2 b) {
+  return __floats2half2_rn(__low2float(a) - __low2float(b), __high2float(a) - __high2float(b));
+}
+inline __half2 __hmax2(__half2 a, __half2 b) {
+  return __floats2half2_rn(std::fmax(__low2float(a), __low2float(b)),
+                           std::fmax(__high2float(a), __high2float(b)));
+}

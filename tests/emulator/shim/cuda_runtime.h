@@ -77,6 +77,7 @@ inline unsigned __match_any_sync(unsigned mask, unsigned value) {
   }
   return same;
 }
+inline int __clz(unsigned x) { return std::countl_zero(x); }
 inline int __popc(unsigned x) { return std::popcount(x); }
 
 // A fiber gives way nowhere else than where it waits: what others see is whole.
@@ -122,9 +123,11 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(uint64_t{a} * b >> 32);
 }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyintf(x)); }
+inline int __float2int_ru(float x) { return static_cast<int>(std::ceil(x)); }
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 
 // Compiled without contraction: each is rounded by itself.
@@ -133,6 +136,7 @@ inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
+inline float __frcp_rn(float a) { return 1.0f / a; }
 // The fast ones, nearer than on the device.
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }

@@ -5,12 +5,25 @@
 
 #include "emulator/block.hpp"
 #include "emulator/warp.hpp"
+#include "tensor/e4m3.hpp"
+#include "tensor/half.hpp"
 
 namespace fathom::cuda {
 
 inline constexpr bool kHasWgmma = false;
 // So that what a kernel does before it waits is emulated too.
 inline constexpr bool kHasPdl = true;
+
+inline void e4m3_to_f16(uint32_t codes, uint32_t& even, uint32_t& odd) {
+  const auto exact = [](uint32_t pair) {  // 256 times what the codes give
+    const auto of = [](uint32_t half) {
+      return uint32_t{f32_to_f16(256 * f16_to_f32(static_cast<uint16_t>(half)))};
+    };
+    return of(pair & 0xffff) | of(pair >> 16) << 16;
+  };
+  even = exact(e4m3_even_f16(codes));
+  odd = exact(e4m3_odd_f16(codes));
+}
 
 inline void pdl_wait() {}
 inline void pdl_launch_dependents() {}
@@ -56,6 +69,9 @@ inline void barrier_wait(Barrier* barrier, uint32_t parity) {
 }
 
 // A block is alone.
+inline unsigned cluster_size() { return 1; }
+inline unsigned cluster_rank() { return 0; }
+inline void cluster_arrive_relaxed() {}
 inline void cluster_arrive() {}
 inline void cluster_wait() {}
 template <class T>

@@ -11,6 +11,7 @@
 using cudaStream_t = void*;
 using cudaError_t = int;
 enum cudaDeviceAttr {
+  cudaDevAttrComputeCapabilityMajor,
   cudaDevAttrMaxSharedMemoryPerBlockOptin,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor,
   cudaDevAttrMultiProcessorCount,
@@ -21,6 +22,9 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = fathom::emulator::has_bulk_copies() ? 9 : 8;
+      break;
     case cudaDevAttrMultiProcessorCount:
       *value = fathom::emulator::kSms;
       break;
