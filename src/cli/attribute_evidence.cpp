@@ -9,6 +9,7 @@
 #include "cli/watched_model.hpp"
 #include "device/backend_loader.hpp"
 #include "measure/clock.hpp"
+#include "measure/host_counters.hpp"
 #include "measure/quiet_steps.hpp"
 
 namespace fathom::cli {
@@ -17,6 +18,7 @@ namespace {
 constexpr const char* kCounters = "counters";
 constexpr const char* kStalls = "stalls:";
 constexpr int kSampledSteps = 3;
+constexpr int kHostSteps = 4;  // that are counted at each anchor
 constexpr int kEagerRounds = 10;
 constexpr int kEagerSteps = 4;  // of a block, behind one that leads in
 
@@ -125,6 +127,22 @@ Run received(const std::vector<std::string>& arguments, const std::string& what,
 }
 
 }  // namespace
+
+measure::Counted count_on_host(Model& model, ModelProgram& program, size_t n_depths) {
+  measure::Counted out;
+  measure::HostCounters counters(measure::linux_perf_calls());
+  out.problem = counters.why();
+  if (!counters.usable()) return out;
+  const Watched watched(model, &counters);
+  for (const int anchor : {0, 1}) {
+    const size_t depth = anchor == 0 ? 0 : n_depths - 1;
+    program.step(depth);  // the caches hold what a step leaves
+    counters.take(1);
+    for (int i = 0; i < kHostSteps; ++i) program.step(depth);
+    out.runs[anchor] = counters.take(kHostSteps);
+  }
+  return out;
+}
 
 EvidenceRuns evidence_in_children(const std::vector<std::string>& arguments,
                                   const std::vector<std::string>& ops) {

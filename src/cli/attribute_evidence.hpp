@@ -25,6 +25,10 @@ struct EvidenceRuns {
   measure::Sampled sampled;
 };
 
+// On the host, in the process that measured, when all times are taken: steps at the first and the
+// last depth. The problem says why nothing could be counted.
+measure::Counted count_on_host(Model& model, ModelProgram& program, size_t n_depths);
+
 // Runs both children, one after the other. `ops` are those to be sampled; of none there is nothing
 // to know. Throws Error{cancelled}.
 EvidenceRuns evidence_in_children(const std::vector<std::string>& arguments,

@@ -155,6 +155,12 @@ std::vector<Measured> facts_of(const std::vector<Subject>& subjects) {
   return out;
 }
 
+void count_base(std::vector<Measured>& measured, const std::vector<Subject>& subjects,
+                size_t n_depths) {
+  const Subject& base = subjects.front();
+  measured.front().counted = count_on_host(base.opened->model, *base.program, n_depths);
+}
+
 }  // namespace
 
 std::vector<int64_t> depths_of(const AttributeFlags& flags) {
@@ -212,6 +218,7 @@ std::vector<Measured> measure_together(const AttributeFlags& flags,
                        samplers.all(), common);
   for (size_t s = 0; s < seen.size(); ++s) out[s].observation = seen[s];
   samplers.fill(out);
+  count_base(out, subjects, depths.size());
   return out;
 }
 
@@ -231,6 +238,7 @@ std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vect
   for (size_t s = 0; s < out.size(); ++s) {
     out[s].eager = time_eager_steps(subjects[s].opened->model, *subjects[s].program, depths.size());
   }
+  if (!is_watched_apart(common)) count_base(out, subjects, depths.size());
   subjects.clear();
   std::vector<CensusResult> censuses = census_in_child(context.arguments);
   if (censuses.size() != out.size()) {

@@ -83,6 +83,7 @@ struct Measured {
   measure::Peaks peaks;
   std::vector<double> memory_gbps;  // samples
   std::optional<EagerSamples> eager{};
+  std::optional<measure::Counted> counted{};  // of the base on a host
 };
 
 // Watched and unwatched steps in turn.

@@ -105,21 +105,26 @@ std::vector<std::string> growing_ops(const AttributionReport& r) {
   return ops;
 }
 
-// What is known of an op's launches at the deeper anchor, beside what further processes saw.
-measure::Evidence host_evidence(const measure::Machine& machine) {
-  measure::Evidence evidence;
-  evidence.why_no_counters =
-      machine.counters.empty() ? "not read on the host by this command" : machine.counters;
-  return evidence;
+// What was counted in this process, where anything was; nothing samples the host's instructions.
+std::optional<EvidenceRuns> runs_on_host(const measure::Counted& counted) {
+  if (!counted.problem.empty()) return std::nullopt;
+  EvidenceRuns runs;
+  runs.counted = counted;
+  runs.sampled.problem = "instructions that wait are not sampled on the host";
+  return runs;
 }
 
-void add_evidence(AttributionReport& r, const EvidenceRuns* runs, const measure::Machine& machine,
+void add_evidence(AttributionReport& r, const EvidenceRuns* runs, const Measured& base,
                   const DeviceApi* device) {
+  const int64_t units = device ? device->info().compute_units : 0;
   for (const measure::Decomposition& parts : r.decompositions) {
-    r.evidence.push_back({parts.op, parts.bytes_hi,
-                          runs ? measure::evidence_of(parts.op, runs->counted, runs->sampled,
-                                                      device->info().compute_units)
-                               : host_evidence(machine)});
+    measure::Evidence evidence;
+    if (runs) {
+      evidence = measure::evidence_of(parts.op, runs->counted, runs->sampled, units);
+    } else {
+      evidence.why_no_counters = base.counted->problem;
+    }
+    r.evidence.push_back({parts.op, parts.bytes_hi, std::move(evidence)});
   }
 }
 
@@ -297,9 +302,10 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   }
   AttributionReport r = report_of(flags, depths, measured.front());
   decompose_ops(r, flags, growing_ops(r));
-  std::optional<EvidenceRuns> runs;
-  if (!on_host) runs = evidence_in_children(context.arguments, growing_ops(r));
-  add_evidence(r, runs ? &*runs : nullptr, machine, device_of(common));
+  const std::optional<EvidenceRuns> runs =
+      on_host ? runs_on_host(*measured.front().counted)
+              : evidence_in_children(context.arguments, growing_ops(r));
+  add_evidence(r, runs ? &*runs : nullptr, measured.front(), device_of(common));
   judge_machine(r, guard);
   judge(r, measured.front());
   if (r.trusted()) confirm_all(r, knobs, measured, flags, machine, common);

@@ -87,13 +87,30 @@ void tell_compute(Diagnosis& out, const Evidence& evidence, const Rates& rates) 
 void tell_bytes(Diagnosis& out, const Decomposition& parts, const Evidence& evidence) {
   const std::optional<double> read =
       evidence.read_bytes ? evidence.read_bytes : evidence.memory_bytes;
-  const std::optional<BytesCheck> check = check_bytes(read, parts.bytes_hi);
+  const std::optional<BytesCheck> check =
+      check_bytes(read, parts.bytes_hi, evidence.reads_prefetch);
   if (!check) return;
   constexpr const char* kWhy[] = {"", ": some were read more than once (re-reads)",
-                                  ": a cache served the rest (L2-served)"};
+                                  ": a cache served the rest (L2-served)",
+                                  ": caches or prefetches that are not counted served the rest"};
   out.known.push_back(fmt::format("counters saw {:.2f} times the declared bytes{}",
                                   *read / static_cast<double>(parts.bytes_hi),
                                   kWhy[static_cast<int>(*check)]));
+}
+
+// Of a host's threads.
+void tell_cpu(Diagnosis& out, const Evidence& evidence) {
+  if (!evidence.instructions_per_cycle) return;
+  std::string more;
+  if (evidence.instructions_per_cycle_lo) {
+    more = fmt::format(" ({:.2f} at the shallow anchor)", *evidence.instructions_per_cycle_lo);
+  }
+  if (evidence.backend_stalled) {
+    more += fmt::format("; the back end stalled in {:.0f} % of the cycles",
+                        100 * *evidence.backend_stalled);
+  }
+  out.known.push_back(fmt::format("counters: {:.2f} instructions in each cycle of its threads{}",
+                                  *evidence.instructions_per_cycle, more));
 }
 
 void tell_units(Diagnosis& out, const Evidence& evidence) {
@@ -138,12 +155,16 @@ void tell_missing(Diagnosis& out, const Evidence& evidence, bool counted) {
   };
   const std::string& of_stalls =
       evidence.why_no_stalls.empty() ? evidence.why_no_counters : evidence.why_no_stalls;
+  const bool misses = evidence.read_bytes && !evidence.reads_prefetch;
   if (!counted) {
-    out.missing.push_back("bytes that really crossed the memory bus" +
-                          because(evidence.why_no_counters));
+    out.missing.push_back(
+        "bytes that really crossed the memory bus" +
+        because(misses ? "only misses of reads are counted" : evidence.why_no_counters));
   }
   if (!evidence.units_active) {
-    out.missing.push_back("how busy the compute units were" + because(evidence.why_no_counters));
+    out.missing.push_back(
+        "how busy the compute units were" +
+        because(misses ? "no counter of a host says it" : evidence.why_no_counters));
   }
   if (evidence.top_stall.empty()) {
     out.missing.push_back("what the instructions waited for" + because(of_stalls));
@@ -211,14 +232,17 @@ bool waits_for_loads(const std::string& stall) {
 }
 
 const char* bytes_check_name(BytesCheck check) {
-  constexpr const char* kNames[] = {"as declared", "re-reads", "L2-served"};
+  constexpr const char* kNames[] = {"as declared", "re-reads", "L2-served", "cached or prefetched"};
   return kNames[static_cast<int>(check)];
 }
 
-std::optional<BytesCheck> check_bytes(std::optional<double> read_bytes, int64_t declared_bytes) {
+std::optional<BytesCheck> check_bytes(std::optional<double> read_bytes, int64_t declared_bytes,
+                                      bool prefetch) {
   if (!read_bytes || declared_bytes == 0) return std::nullopt;
   const double ratio = *read_bytes / static_cast<double>(declared_bytes);
-  if (ratio < kFewestBytes) return BytesCheck::l2_served;
+  if (ratio < kFewestBytes) {
+    return prefetch ? BytesCheck::l2_served : BytesCheck::cached_or_prefetched;
+  }
   return ratio > kMostBytes ? BytesCheck::re_reads : BytesCheck::as_declared;
 }
 
@@ -241,6 +265,7 @@ Diagnosis diagnose(const Decomposition& parts, const Evidence& evidence, const P
         "a step's bytes are between one and two last-level caches, so part of them "
         "may come from there");
   }
+  tell_cpu(out, evidence);
   tell_units(out, evidence);
   tell_cycles(out, parts, evidence);
   tell_stall(out, evidence);

@@ -32,6 +32,9 @@ const char* lever_of(Bottleneck verdict);
 struct Evidence {
   std::optional<double> memory_bytes, memory_bytes_lo;  // read and written
   std::optional<double> read_bytes, read_bytes_lo;
+  bool reads_prefetch = true;  // whether bytes that prefetchers read are among those
+  std::optional<double> instructions_per_cycle, instructions_per_cycle_lo;  // of a host's threads
+  std::optional<double> backend_stalled;                                    // share of their cycles
   std::optional<double> busiest_cycles, busiest_cycles_lo;  // in which the busiest unit had work
   std::optional<double> units_active;   // share of the time in which compute units had work
   std::optional<double> compute_share;  // of the busiest arithmetic pipe's peak
@@ -53,10 +56,12 @@ struct Evidence {
 bool waits_for_loads(const std::string& stall);
 
 // How the bytes that counters saw go with those that an op declares.
-enum class BytesCheck { as_declared, re_reads, l2_served };
-const char* bytes_check_name(BytesCheck check);  // "as declared", "re-reads", "L2-served"
-// Null where nothing is declared or counted.
-std::optional<BytesCheck> check_bytes(std::optional<double> read_bytes, int64_t declared_bytes);
+enum class BytesCheck { as_declared, re_reads, l2_served, cached_or_prefetched };
+// "as declared", "re-reads", "L2-served", "cached or prefetched"
+const char* bytes_check_name(BytesCheck check);
+// Null where nothing is declared or counted. `prefetch`: Evidence::reads_prefetch.
+std::optional<BytesCheck> check_bytes(std::optional<double> read_bytes, int64_t declared_bytes,
+                                      bool prefetch = true);
 
 // A step at both anchors, unwatched, whose kernels are launched one by one.
 struct EagerSteps {

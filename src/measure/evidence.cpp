@@ -86,6 +86,26 @@ void add_pipes(Evidence& out, const CounterRun& run, const std::string& op) {
   }
 }
 
+std::optional<double> share(std::optional<double> part, std::optional<double> whole) {
+  if (!part || !whole || *whole <= 0) return std::nullopt;
+  return *part / *whole;
+}
+
+// Of a host. Neither writes nor all prefetches are in the bytes, so they are not the traffic of the
+// memory bus, on which a verdict may rest.
+void add_host_counters(Evidence& out, const CounterRun& lo, const CounterRun& hi,
+                       const std::string& op) {
+  out.read_bytes_lo = sum_of(lo, op, "llc_read_miss_bytes");
+  out.read_bytes = sum_of(hi, op, "llc_read_miss_bytes");
+  out.reads_prefetch = false;
+  const auto cycles = sum_of(hi, op, "cpu_cycles");
+  out.instructions_per_cycle_lo =
+      share(sum_of(lo, op, "cpu_instructions"), sum_of(lo, op, "cpu_cycles"));
+  out.instructions_per_cycle = share(sum_of(hi, op, "cpu_instructions"), cycles);
+  out.backend_stalled = share(sum_of(hi, op, "cpu_backend_stalled_cycles"), cycles);
+  if (!cycles) out.why_no_counters = "the PMU had no room for the counters while this op ran";
+}
+
 void add_counters(Evidence& out, const Counted& counted, const std::string& op) {
   const CounterRun& lo = counted.runs[0];
   const CounterRun& hi = counted.runs[1];
@@ -97,6 +117,7 @@ void add_counters(Evidence& out, const Counted& counted, const std::string& op) 
   out.busiest_cycles_lo = sum_of(lo, op, "sm_cycles_active_max");
   out.busiest_cycles = sum_of(hi, op, "sm_cycles_active_max");
   add_pipes(out, hi, op);
+  if (place_of(hi, "cpu_cycles")) add_host_counters(out, lo, hi, op);
   const auto cycles = sum_of(hi, op, "sm_cycles_active_avg");
   const auto warps = sum_of(hi, op, "warps_active_pct", "sm_cycles_active_avg");
   if (cycles && warps && *cycles > 0) out.occupancy = *warps / 100 / *cycles;

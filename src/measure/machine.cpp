@@ -89,7 +89,7 @@ std::vector<std::string> usable_isas() {
   return isas;
 }
 
-std::string counters_problem() {
+std::string try_counters() {
   perf_event_attr attr{};
   attr.size = sizeof attr;
   attr.type = PERF_TYPE_HARDWARE;
@@ -97,15 +97,9 @@ std::string counters_problem() {
   attr.exclude_kernel = 1;
   attr.exclude_hv = 1;
   const long fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
-  if (fd >= 0) {
-    close(static_cast<int>(fd));
-    return "";
-  }
-  if (errno == EACCES || errno == EPERM) {
-    return fmt::format("not permitted (kernel.perf_event_paranoid is {}, 2 or less is needed)",
-                       first_line("/proc/sys/kernel/perf_event_paranoid"));
-  }
-  return fmt::format("this machine shows no hardware counters ({})", std::strerror(errno));
+  if (fd < 0) return counters_problem(errno);
+  close(static_cast<int>(fd));
+  return "";
 }
 
 void read_gpus(Machine& m) {
@@ -124,6 +118,14 @@ std::string Machine::key() const {
                      (memory_bytes + (int64_t{1} << 29)) >> 30);
 }
 
+std::string counters_problem(int error) {
+  if (error == EACCES || error == EPERM) {
+    return fmt::format("not permitted (kernel.perf_event_paranoid is {}, 2 or less is needed)",
+                       first_line("/proc/sys/kernel/perf_event_paranoid"));
+  }
+  return fmt::format("this machine shows no hardware counters ({})", std::strerror(error));
+}
+
 Machine inspect_machine() {
   Machine m;
   read_cpuinfo(m);
@@ -136,7 +138,7 @@ Machine inspect_machine() {
   m.huge_pages = huge_page_mode();
   utsname names{};
   if (uname(&names) == 0) m.kernel = fmt::format("{} {}", names.sysname, names.release);
-  m.counters = counters_problem();
+  m.counters = try_counters();
   read_gpus(m);
   return m;
 }

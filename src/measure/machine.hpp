@@ -43,4 +43,7 @@ struct Machine {
 
 Machine inspect_machine();
 
+// What errno of perf_event_open(2) means for Machine::counters.
+std::string counters_problem(int error);
+
 }  // namespace fathom::measure

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "measure/evidence.hpp"
 #include "measure/observation_json.hpp"
 #include "measure/op_trace.hpp"
 #include "report/attribution_gates.hpp"
@@ -191,6 +192,30 @@ TEST(AttributionReader, AGoodDocumentAgreesAndPrintsTheTable) {
   const std::string page = page_of(good());
   EXPECT_THAT(page, HasSubstr("waterfall"));
   EXPECT_EQ(page, attribution_html(report_of(observed(program())), good()));
+}
+
+// As a host counts them, whose stalls nobody samples.
+TEST(AttributionReader, CountersOfAHostAreReadBack) {
+  measure::Counted counted;
+  for (CounterRun& run : counted.runs) {
+    const auto add = [&](const char* name) {
+      run.counters.push_back({.name = name, .unit = "", .metric = name, .scale = 1, .note = ""});
+    };
+    add("cpu_cycles");
+    add("cpu_instructions");
+    add("llc_read_miss_bytes");
+    run.ops = {{.op = "attn", .layer = -1, .values = {1000, 1500, 1'641'000}}};
+  }
+  measure::Sampled sampled;
+  sampled.problem = "nobody samples";
+  Json document = good();
+  document["summary"]["watched"] = {{"counters", measure::counted_json(counted)},
+                                    {"stalls", measure::sampled_json(sampled)}};
+  document["summary"]["attribution"]["evidence"] = {
+      {{"op", "attn"}, {"declared_bytes", 2000 * 1641}, {"units", nullptr}}};
+  EXPECT_THAT(review(document).recomputed.text,
+              testing::AllOf(HasSubstr("0.50 x, cached or prefetched"),
+                             HasSubstr("There are no stalls: nobody samples.")));
 }
 
 TEST(AttributionReader, SaysHowTheStepsSpread) {

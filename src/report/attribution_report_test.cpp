@@ -180,6 +180,19 @@ TEST(AttributionReport, TheEvidenceStandsInTextPageAndJson) {
   EXPECT_EQ(json["eager_ns"][1], 1'900'000);
 }
 
+TEST(AttributionReport, FewerBytesThanDeclaredAreNoCacheWherePrefetchesAreNotCounted) {
+  AttributionReport r = report();
+  measure::Evidence e;
+  e.read_bytes = 1.9e6;
+  e.reads_prefetch = false;
+  e.instructions_per_cycle = 1.5;
+  r.evidence = {{"attn", 3'800'000, e}};
+  EXPECT_THAT(attribution_text(r, false), HasSubstr("0.50 x, cached or prefetched"));
+  const Json json = attribution_json(r)["evidence"][0];
+  EXPECT_EQ(json["bytes_check"], "cached or prefetched");
+  EXPECT_EQ(json["instructions_per_cycle"], Json({nullptr, 1.5}));
+}
+
 TEST(AttributionReport, MissingEvidenceSaysWhyOnce) {
   AttributionReport r = report();
   measure::Evidence e;

@@ -35,7 +35,8 @@ std::string percent(std::optional<double> share) {
 }
 
 std::string check_text(const OpEvidence& e) {
-  const auto check = measure::check_bytes(e.evidence.read_bytes, e.declared_bytes);
+  const auto check =
+      measure::check_bytes(e.evidence.read_bytes, e.declared_bytes, e.evidence.reads_prefetch);
   if (!check) return "-";
   return fmt::format("{:.2f} x, {}", *e.evidence.read_bytes / static_cast<double>(e.declared_bytes),
                      measure::bytes_check_name(*check));
@@ -59,12 +60,15 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr)
 
 Json op_json(const OpEvidence& of) {
   const measure::Evidence& e = of.evidence;
-  const auto check = measure::check_bytes(e.read_bytes, of.declared_bytes);
+  const auto check = measure::check_bytes(e.read_bytes, of.declared_bytes, e.reads_prefetch);
   return {{"op", of.op},
           {"declared_bytes", of.declared_bytes},
           {"read_bytes", {or_null(e.read_bytes_lo), or_null(e.read_bytes)}},
           {"memory_bytes", {or_null(e.memory_bytes_lo), or_null(e.memory_bytes)}},
           {"bytes_check", check ? Json(measure::bytes_check_name(*check)) : Json(nullptr)},
+          {"instructions_per_cycle",
+           {or_null(e.instructions_per_cycle_lo), or_null(e.instructions_per_cycle)}},
+          {"backend_stalled", or_null(e.backend_stalled)},
           {"units", or_null(e.units)},
           {"busiest_cycles", {or_null(e.busiest_cycles_lo), or_null(e.busiest_cycles)}},
           {"units_active", or_null(e.units_active)},

@@ -32,6 +32,15 @@ TEST_F(Cli, AttributePrintsADocumentAndWritesItsFiles) {
   EXPECT_GT(std::filesystem::file_size(trace), 500u);
   EXPECT_THAT(run.err, HasSubstr("ui.perfetto.dev"));
 
+  const Json& why = json["machine"]["counters_why"];
+  for (const Json& evidence : a["evidence"]) {
+    if (!why.is_null()) {
+      EXPECT_EQ(evidence["why_no_counters"], why);
+    }
+    EXPECT_TRUE(evidence["memory_bytes"][1].is_null()) << "misses are not all traffic";
+  }
+  EXPECT_EQ(json["summary"].contains("watched"), why.is_null());
+
   // Its figures and its page, again from its samples.
   const std::filesystem::path result = folder_ / "result.json", again = folder_ / "again.html";
   std::ofstream(result) << run.out;
