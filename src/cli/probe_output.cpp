@@ -183,6 +183,7 @@ Json probe_samples(const std::vector<SizeResult>& results) {
     const measure::Rounds& rounds = r.times->rounds;
     for (size_t arm = 0; arm < rounds.arms.size(); ++arm) {
       const bool is_ceiling = arm >= r.times->arms.size();
+      const auto flags = measure::outlier_flags(rounds.values[arm]);
       for (size_t round = 0; round < rounds.values[arm].size(); ++round) {
         const double value = rounds.values[arm][round];
         Json sample{{"arm", rounds.arms[arm]},
@@ -190,7 +191,8 @@ Json probe_samples(const std::vector<SizeResult>& results) {
                     {"batch", r.input.size.batch},
                     {"type", dtype_info(r.input.type).name},
                     {"cache", kv_format_name(r.input.cache)},
-                    {"round", round}};
+                    {"round", round},
+                    {"flags", flags[round]}};
         // The difference of two noisy times may be below zero: kept, under a name of its own.
         if (is_ceiling) {
           sample["gbps"] = value;

@@ -288,6 +288,23 @@ TEST(Attribution, AWatcherThatChangesItsWholeProcessShows) {
   EXPECT_GT((*a.process_share)[1], kProcessShare);
 }
 
+TEST(Observation, ABlockFarFromItsArmIsFlaggedAndKept) {
+  SyntheticProgram program = model();
+  program.noise = 0.02;
+  Observation o = observed(program, 12);
+  for (int64_t& ns : o.depths.front().untraced[3][1].steps_ns) ns *= 2;
+  size_t n_flagged = 0;
+  for (const Json& sample : observation_samples(o, {64, 1641})) {
+    if (sample["flags"].empty()) continue;
+    ++n_flagged;
+    EXPECT_EQ(sample["flags"], Json({"outlier"}));
+    EXPECT_EQ(sample["arm"], "untraced");
+    EXPECT_EQ(sample["round"], 3);
+    EXPECT_EQ(sample["half"], 1);
+  }
+  EXPECT_EQ(n_flagged, 1u);
+}
+
 TEST(Observation, OfTwoProcessesGoesThroughJsonUnchanged) {
   const Observation o = observed_apart(1'000);
   const Json samples = observation_samples(o, {64, 1641});

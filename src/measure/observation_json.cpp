@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "measure/rounds.hpp"
 
 namespace fathom::measure {
 namespace {
@@ -98,13 +99,16 @@ void read_block(const Json& json, TracedBlock& block) {
 template <class Block>
 void add_samples(Json& out, const std::vector<BlockPair<Block>>& pairs, const char* arm,
                  int64_t depth, int configuration) {
+  std::vector<double> steps;
+  for (const BlockPair<Block>& pair : pairs) {
+    for (const Block& block : pair) steps.push_back(block.step_ns());
+  }
+  const std::vector<std::vector<std::string>> flags = outlier_flags(steps);
   for (size_t round = 0; round < pairs.size(); ++round) {
     for (int half : {0, 1}) {
-      Json sample{{"arm", arm},
-                  {"configuration", configuration},
-                  {"depth", depth},
-                  {"round", round},
-                  {"half", half}};
+      Json sample{{"arm", arm},     {"configuration", configuration},
+                  {"depth", depth}, {"round", round},
+                  {"half", half},   {"flags", flags[2 * round + static_cast<size_t>(half)]}};
       sample.update(block_json(pairs[round][static_cast<size_t>(half)]));
       out.push_back(std::move(sample));
     }

@@ -73,6 +73,12 @@ std::optional<StopReason> stop_now(const Rounds& rounds, const std::vector<Arm>&
 
 }  // namespace
 
+std::vector<std::vector<std::string>> outlier_flags(std::span<const double> values) {
+  std::vector<std::vector<std::string>> out(values.size());
+  for (const size_t i : outliers(values)) out[i] = flag_names(kFlagOutlier);
+  return out;
+}
+
 std::vector<std::string> flag_names(unsigned flags) {
   std::vector<std::string> names;
   if (flags & kFlagOutlier) names.push_back("outlier");

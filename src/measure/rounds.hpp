@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ enum SampleFlag : unsigned {
 // Those that speak against a sample; the others explain it.
 inline constexpr unsigned kDoubtful = kFlagOutlier | kFlagThrottled | kFlagClockDrift;
 std::vector<std::string> flag_names(unsigned flags);
+// The names for each sample of one arm, where nothing else is known of it.
+std::vector<std::vector<std::string>> outlier_flags(std::span<const double> values);
 
 inline constexpr double kClockDrift = 0.02;
 inline constexpr double kMostFlagged = 0.20;  // of an arm's samples, else it is not to be trusted
