@@ -167,6 +167,14 @@ Json attribution_seed(int rounds) {
                   std::move(samples), "attribute");
 }
 
+Json a_difference() {
+  return {{"n_values", 100},
+          {"n_different", 3},
+          {"max_abs", 1e-6},
+          {"max_ulp", 7},
+          {"argmax_flips", 0}};
+}
+
 Json probe_variant(const char* name, int staging) {
   const Json figures{{"us", 5},
                      {"ci", {4, 6}},
@@ -177,12 +185,7 @@ Json probe_variant(const char* name, int staging) {
           {"knobs", {{"staging", std::to_string(staging)}}},
           {"class", "B1"},
           {"why", nullptr},
-          {"difference",
-           {{"n_values", 100},
-            {"n_different", 3},
-            {"max_abs", 1e-6},
-            {"max_ulp", 7},
-            {"argmax_flips", 0}}},
+          {"difference", a_difference()},
           {"kernels",
            {{{"kernel", "void attn<128>(P)"},
              {"grid", {32, 28, 1}},
@@ -244,12 +247,7 @@ Json probe_seed(bool with_map) {
                                {"class", "B1"},
                                {"n_pairs", 1},
                                {"least_depth", 8},
-                               {"difference",
-                                {{"n_values", 100},
-                                 {"n_different", 3},
-                                 {"max_abs", 1e-6},
-                                 {"max_ulp", 7},
-                                 {"argmax_flips", 0}}},
+                               {"difference", a_difference()},
                                {"times",
                                 {{{"batch", 1},
                                   {"depth", 8},
