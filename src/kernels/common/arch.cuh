@@ -121,7 +121,7 @@ __device__ __forceinline__ uint64_t evict_first_policy() {
 // The warp copies `bytes` (a multiple of 16) from each of `from` to shared memory in the
 // background, one behind the other: bulk copies, or 16 bytes a lane and turn below sm_90. All lanes
 // have read what stood there before.
-template <int n>
+template <bool kOnce, int n>
 __device__ __forceinline__ void warp_copy(std::byte* to, const std::byte* const (&from)[n],
                                           int bytes, Barrier* barrier) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -132,11 +132,19 @@ __device__ __forceinline__ void warp_copy(std::byte* to, const std::byte* const 
         "r"(n * bytes)
         : "memory");
     for (int i = 0; i < n; ++i) {
-      asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-          "[%1], %2, [%3], %4;" ::"r"(shared_address(to + i * bytes)),
-          "l"(from[i]), "r"(bytes), "r"(shared_address(barrier)), "l"(evict_first_policy())
-          : "memory");
+      if constexpr (kOnce) {
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+            "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to + i * bytes)),
+            "l"(from[i]), "r"(bytes), "r"(shared_address(barrier)), "l"(evict_first_policy())
+            : "memory");
+      } else {
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+            "[%3];" ::"r"(shared_address(to + i * bytes)),
+            "l"(from[i]), "r"(bytes), "r"(shared_address(barrier))
+            : "memory");
+      }
     }
   }
 #else

@@ -8,7 +8,7 @@ namespace {
 // A block of threads for each row (x), or without a norm for each kActCols columns of it (y).
 __global__ void __launch_bounds__(quant::kActThreads)
     matmul_acts_kernel(const __grid_constant__ quant::MatmulParams p, int n_cols) {
-  __shared__ float shared[quant::kActWarps];
+  __shared__ float shared[quant::kActSums];
   pdl_launch_dependents();
   const quant::ActMaker maker(p);
   pdl_wait();

@@ -39,12 +39,13 @@ struct MatmulPart {
 struct MatmulParams {
   MatmulPart parts[kMatmulMaxParts];
   int n_parts;
-  int pair_stride;  // of one row of the step: row groups between the two of a unit
+  int n_paired;     // of one row of the step: parts whose units are two row groups,
+  int pair_stride;  // and how many row groups these are apart
   int bundle;       // parts of a unit: 1, or 2 where all parts have the same row groups
-  int run;          // of one row of the step: units that a team takes in a row, 1 or 2
+  int run;          // of one row of the step: units that a block takes in a row, 1 or 2
   int n_units;
   int n_lanes;        // warps of a team: they share a row group
-  int n_teams;        // of a block
+  int n_teams;        // of a block; of one row: sets of warps
   int scratch_bytes;  // of a warp, for the op
   int n_stages;       // of a warp's ring
   int stage_bytes;    // the largest tile
@@ -54,7 +55,6 @@ struct MatmulParams {
   const int* in_row;  // [n_rows] rows of `in`, or null: 0, 1, ...
   const float* norm;  // [cols] or null
   float eps;
-  bool mixed;     // of one row: the parts' types differ
   bool in_codes;  // of one row: `in` is its codes and infos (act_layout) already
   bool any_codes, any_f16, any_bf16;  // which forms of activations the parts need
   std::byte* acts;  // the activations of all rows, made before; null: each block makes its own
@@ -91,17 +91,16 @@ __device__ inline void block_sync() {
   cuda::barrier_sync(kId, kActThreads);
 }
 
-// Sum over the block; every thread gets it. `shared` holds kActWarps floats.
-__device__ inline float block_sum(float x, float* shared) {
-  for (int distance = 16; distance > 0; distance /= 2) {
-    x += __shfl_xor_sync(0xffffffffu, x, distance);
-  }
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  block_sync();
-  float total = shared[0];
-  for (int warp = 1; warp < kActWarps; ++warp) total += shared[warp];
-  block_sync();
-  return total;
+// The sum of a row's squares has one order: that of the columns of 16 tiles side by side, a tile
+// each, where four values and the four 16 further on are a chain, block after block of tiles; the
+// chains of a tile as a tree, tiles in order. By a block of 512 threads (matmul_one_kernel.cuh), a
+// warp a tile, or of 256.
+inline constexpr int kActSums = 16;
+__device__ __forceinline__ float add_squares(float sum, const float4& v) {
+  sum = __fmaf_rn(v.x, v.x, sum);
+  sum = __fmaf_rn(v.y, v.y, sum);
+  sum = __fmaf_rn(v.z, v.z, sum);
+  return __fmaf_rn(v.w, v.w, sum);
 }
 
 // The scale of codes: largest as the largest magnitude of a block (NaN or infinity: not finite).
@@ -136,6 +135,14 @@ __device__ inline void store_block(float x, std::byte* codes, ActInfo* info) {
   const int both = __reduce_add_sync(kAll, code);
   codes[mma_act_byte(lane)] = static_cast<std::byte>(code);
   if (lane == 0) *info = scale.info(lower, both - lower);
+}
+
+// What the norm multiplies a row with; sums: of its squares.
+__device__ __forceinline__ float norm_scale(const MatmulParams& p, const float* sums) {
+  float total = sums[0];
+#pragma unroll
+  for (int i = 1; i < kActSums; ++i) total += sums[i];
+  return 1.0f / sqrtf(total / static_cast<float>(p.cols) + p.eps);
 }
 
 // Half of the 32 values of a block: lane j of its two holds values 4(j + 2i) .. 4(j + 2i) + 3.
@@ -215,7 +222,7 @@ class ActMaker {
     if (p.norm) norm_ = load_piece(p.norm, first(), p.cols);
   }
 
-  // Of one row into column `col` of n_cols, up to the column `end`; `shared` holds kActWarps
+  // Of one row into column `col` of n_cols, up to the column `end`; `shared` holds kActSums
   // floats. Without a norm from the column `begin` on, a multiple of kActCols.
   __device__ void make(int row, std::byte* to, int col, int n_cols, int end, float* shared,
                        int begin = 0) const {
@@ -235,12 +242,23 @@ class ActMaker {
       return;
     }
     const ActPiece held = load_piece(in, first(), p_.cols);
-    float squares = add_squares(0.0f, held);
+    float chains[2] = {};
+    add_chains(chains, held);
     for (int at = first() + kStep; at < end; at += kStep) {
-      squares = add_squares(squares, load_piece(in, at, p_.cols));
+      add_chains(chains, load_piece(in, at, p_.cols));
     }
-    const float total = block_sum(squares, shared);
-    const float scale = 1.0f / sqrtf(total / static_cast<float>(p_.cols) + p_.eps);
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    for (float& chain : chains) {
+      for (int distance = 8; distance > 1; distance /= 2) {
+        chain += __shfl_xor_sync(0xffffffffu, chain, distance);
+      }
+    }
+    float squares = chains[0] + chains[1];
+    squares += __shfl_xor_sync(0xffffffffu, squares, 1);
+    if (lane % 16 == 0) shared[threadIdx.x / 32 * 2 + lane / 16] = squares;
+    block_sync();
+    const float scale = norm_scale(p_, shared);
+    block_sync();
     if (first() < end) store(normed(held, scale, norm_), first(), to, col, n_cols);
     for (int at = first() + kStep; at < end; at += kStep) {
       store(normed(load_piece(in, at, p_.cols), scale, load_piece(p_.norm, at, p_.cols)), at, to,
@@ -252,15 +270,9 @@ class ActMaker {
   static constexpr int kBatch = 3;  // pieces of a thread whose loads are in flight together
 
   __device__ static int first() { return static_cast<int>(threadIdx.x / 32) * kMatmulActCols; }
-  __device__ static float add_squares(float sum, const ActPiece& x) {
+  __device__ static void add_chains(float (&chains)[2], const ActPiece& x) {
 #pragma unroll
-    for (const float4& v : x.x) {
-      sum = __fmaf_rn(v.x, v.x, sum);
-      sum = __fmaf_rn(v.y, v.y, sum);
-      sum = __fmaf_rn(v.z, v.z, sum);
-      sum = __fmaf_rn(v.w, v.w, sum);
-    }
-    return sum;
+    for (int i = 0; i < 4; ++i) chains[i % 2] = add_squares(chains[i % 2], x.x[i]);
   }
   __device__ static ActPiece normed(const ActPiece& x, float scale, const ActPiece& norm) {
     const auto times = [&](float v, float w) { return __fmul_rn(__fmul_rn(v, scale), w); };
@@ -353,7 +365,8 @@ class TileRing {
     __syncwarp();
     if (left_ > 0 || open_group()) {
       const std::byte* const from[] = {from_};
-      cuda::warp_copy(slots_ + stage_ * p_.stage_bytes, from, tile_bytes_, barriers_ + stage_);
+      cuda::warp_copy<true>(slots_ + stage_ * p_.stage_bytes, from, tile_bytes_,
+                            barriers_ + stage_);
       from_ += p_.n_lanes * tile_bytes_;
       left_ -= p_.n_lanes;
     }
@@ -477,7 +490,7 @@ __global__ void __launch_bounds__(kActThreads, kColumns <= 8 ? 2 : 1)
   const int first_col = static_cast<int>(blockIdx.y) * kColumns;
   const MmaCols cols{first_col, min(p.n_rows - first_col, kColumns)};
   if constexpr (kOwnActs) {
-    __shared__ float norm_sums[kActWarps];
+    __shared__ float norm_sums[kActSums];
     const ActMaker maker(p);
     cuda::pdl_wait();
     for (int row = 0; row < p.n_rows; ++row) {

@@ -38,16 +38,13 @@ inline quant::MatmulPart matmul_part(const PackedMatrix& w) {
 // leave room for two blocks on an SM (matmul_one_kernel.cuh), down to kFewestLanes. Of the matrices
 // alone: the sums' order hangs on it.
 inline int matmul_lanes(const quant::MatmulParams& p, int n_tiles) {
-  constexpr int kFewestLanes = 5, kTwoStages = 2;
-  quant::MatmulParams one = p;
-  one.n_teams = 1;
-  one.in_codes = true;
-  one.n_stages = kTwoStages;
-  one.n_lanes = quant::kMatmulMaxLanes;
-  while (one.n_lanes > kFewestLanes && quant::one_shared(one).bytes > quant::kMatmulSharedBytes) {
-    --one.n_lanes;
+  constexpr int kFewestLanes = 5, kStages = 4, kBarrierBytes = 128;
+  const int of_lane = kStages * (p.stage_bytes + quant::kMmaRows * 4);
+  int lanes = quant::kMatmulMaxLanes;
+  while (lanes > kFewestLanes && kBarrierBytes + lanes * of_lane > quant::kMatmulSharedBytes) {
+    --lanes;
   }
-  const int rounds = (n_tiles + one.n_lanes - 1) / one.n_lanes;
+  const int rounds = (n_tiles + lanes - 1) / lanes;
   return (n_tiles + rounds - 1) / rounds;
 }
 
@@ -66,7 +63,6 @@ inline quant::MatmulParams matmul_params(std::initializer_list<const PackedMatri
     p.any_bf16 |= part.type == DType::bf16;
     p.any_codes |= part.type != DType::f16 && part.type != DType::bf16;
     p.cols = static_cast<int>(w->cols);
-    p.mixed |= bundle == 1 && p.n_parts > 0 && part.type != p.parts[0].type;
     p.parts[p.n_parts++] = part;
   }
   p.bundle = bundle;
@@ -122,15 +118,15 @@ size_t use_stages(quant::MatmulParams& p, int64_t share, Bytes bytes) {
   return static_cast<size_t>(bytes(p));
 }
 
-// Dynamic shared memory of which two blocks just do not fit on an SM, or one block that just fits
-// beside one of those.
-inline int half_of_sm(bool over) {
+// Dynamic shared memory of a block, if two blocks take all that an SM has: so many thousandths of
+// it, or what is left beside a block with that.
+inline int share_of_sm(int thousandths, bool beside) {
   constexpr int kStatic = 128, kGranule = 128;  // what the kernel has beside, rounding up included
   int per_sm = 0, reserved = 0;
   check(cudaDeviceGetAttribute(&per_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0));
   check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, 0));
-  const int half = (per_sm / 2 - reserved - kStatic) / kGranule * kGranule;
-  return over ? half + 2 * kGranule : half - 2 * kGranule;
+  const int share = per_sm / 1000 * thousandths / kGranule * kGranule;
+  return beside ? per_sm - share - 2 * (reserved + kStatic) : share;
 }
 
 template <class Kernel>
@@ -150,10 +146,7 @@ constexpr int scratch_bytes() {
 }
 
 // Products of one row (matmul_one_cuda.cu).
-void launch_matmul_one(const quant::MatmulParams& p, const OneRowOp& op, void* stream);
-// Of activations in HiddenForm::backend.
-void launch_matmul_one_of_codes(const quant::MatmulParams& p, const AddToResidual& op,
-                                void* stream);
+void launch_matmul_one(quant::MatmulParams p, const OneRowOp& op, void* stream);
 
 template <int kColumns, bool kOwnActs, class Op>
 void launch_matmul_columns(quant::MatmulParams p, const Op& op, void* stream) {
@@ -197,7 +190,7 @@ inline int matmul_columns(const quant::MatmulParams& p) {
   const bool own_acts = quant::act_layout(p, p.n_rows).bytes <= kOwnActsBytes;
   const bool one_type = p.bundle == 1 || p.parts[0].type == p.parts[1].type;
   if (p.n_rows == 1 && own_acts && one_type &&
-      fits_block(p, quant::kOneStreams / p.n_lanes,
+      fits_block(p, quant::kOneSets,
                  [](const auto& params) { return quant::one_shared(params).bytes; })) {
     return 1;
   }

@@ -1,41 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of products of one row: one kernel for all ops but those that read codes.
+// The launches of products of one row: one kernel for all ops.
 #include "kernels/quant/matmul_launch_kernel.cuh"
 #include "kernels/quant/matmul_one_kernel.cuh"
 
 namespace fathom::cuda {
-namespace {
 
-template <class Op, bool kInCodes>
-void launch_one(quant::MatmulParams p, const Op& op, void* stream) {
-  p.in_codes = kInCodes;
-  p.n_teams = quant::kOneStreams / p.n_lanes;
+void launch_matmul_one(quant::MatmulParams p, const OneRowOp& op, void* stream) {
+  p.n_teams = quant::kOneSets;
   p.run = 1;
   quant::visit_op(op, [&](const auto& of) {
     using Of = std::decay_t<decltype(of)>;
     if constexpr (quant::HasUnitsDone<Of>) p.scratch_bytes = Of::kScratchBytes;
     if constexpr (quant::TakesBlocks<Of>) p.run = 2;
   });
-  const auto kernel = quant::matmul_one_kernel<Op, kInCodes>;
-  const int half = half_of_sm(p.norm != nullptr);
+  const auto kernel = quant::matmul_one_kernel<OneRowOp>;
+  // Products of the normed residual stream stand beside those into it, and out's, whose blocks are
+  // to be alone on an SM, beside attention.
+  constexpr int kNormed = 455, kMoreThanHalf = 497;
+  const int share = p.norm       ? share_of_sm(kNormed, false)
+                    : p.in_codes ? share_of_sm(kNormed, true)
+                                 : share_of_sm(kMoreThanHalf, false);
   size_t shared =
-      use_stages(p, half, [](const auto& params) { return quant::one_shared(params).bytes; });
-  if (p.norm) shared = std::max(shared, static_cast<size_t>(half));
+      use_stages(p, share, [](const auto& params) { return quant::one_shared(params).bytes; });
+  if (!p.norm) shared = std::max(shared, static_cast<size_t>(share));
   use_shared(kernel, shared);
-  const int n_blocks = (quant::one_units(p) / p.run + p.n_teams - 1) / p.n_teams;
+  const int n_blocks = quant::one_items(p).n_all / p.run;
   launch(kernel, dim3(static_cast<unsigned>(std::min(n_blocks, n_multiprocessors()))),
-         dim3(quant::kActThreads), shared, stream, p, op);
-}
-
-}  // namespace
-
-void launch_matmul_one(const quant::MatmulParams& p, const OneRowOp& op, void* stream) {
-  launch_one<OneRowOp, false>(p, op, stream);
-}
-
-void launch_matmul_one_of_codes(const quant::MatmulParams& p, const AddToResidual& op,
-                                void* stream) {
-  launch_one<AddToResidual, true>(p, op, stream);
+         dim3(quant::kOneThreads), shared, stream, p, quant::one_shared(p), op);
 }
 
 }  // namespace fathom::cuda

@@ -1,371 +1,522 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with one row of a step: decode. The same sums as matmul_kernel.cuh, bit for bit, laid
 // out for the speed of the memory:
-// - A unit is two row groups: gate and up of the same rows, or neighbours of one matrix. In a turn
-//   the warps of a team take a tile of each, neighbours in memory; both meet the same activations.
-// - One warp copies for the teams and finishes their units while they go on. So those that multiply
-//   do hardly anything else: on an H200 copying for themselves cost them a fifth of their time,
-//   finding the next unit another (docs/kernels/2026-11-30-cuda-products.md).
-// - A block takes half of an SM's registers and shared memory, so that the next kernel's blocks
-//   stand beside it with full rings when it ends: the stream of weights does not stop between
-//   kernels. Products of the normed residual stream take a little more than half of the shared
-//   memory, those into it a little less. They alternate in a step; so two blocks of one product do
-//   not share an SM while another has none.
+// - A stage is n_lanes tiles of a row group, which lie side by side: one bulk copy. The warps that
+//   multiply are two sets of n_lanes, a tile of a stage each; a set has every second row group of
+//   the block and a ring of its own. Fourteen warps hide each other's latencies, which seven with
+//   two tiles each did not.
+// - One warp copies, another finishes two row groups at a time, a lane a row.
+// - What a warp needs to know of the matrices it finds out before the wait for the kernel before.
+// - A block takes half of an SM's registers and about half of its shared memory, so that the next
+//   kernel's blocks stand beside it with full rings when it ends: the stream of weights does not
+//   stop between kernels. Shares are such that each SM gets one block of each product.
 // - All ops of a step are one kernel (sums_op_kernel.cuh), so that its instructions are in the
-// caches
-//   when a block starts: cold, they cost 4 to 6 us a kernel.
+//   caches when a block starts: cold, they cost 4 to 6 us a kernel.
 #pragma once
 
 #include "kernels/quant/matmul_one_plan_kernel.cuh"
 
 namespace fathom::quant {
 
-// What a unit's two row groups are. Without a second one that is the first again, and dropped.
-struct OneUnit {
-  int part[2], group[2];
-  bool has_second;
-};
-__device__ inline OneUnit one_unit(const MatmulParams& p, int unit) {
-  if (p.bundle == 2) return {{0, 1}, {unit, unit}, true};
-  int part = 0;
-  while (2 * unit >= p.parts[part].n_groups) unit -= (p.parts[part++].n_groups + 1) / 2;
-  const int group = unit + unit / p.pair_stride * p.pair_stride, second = group + p.pair_stride;
-  const bool has_second = second < p.parts[part].n_groups;
-  return {{part, part}, {group, has_second ? second : group}, has_second};
-}
-
-// The unit that a team takes after `unit`: of each n_teams * gridDim.x runs of units, one.
-__device__ inline int unit_after(const MatmulParams& p, int unit) {
-  const int skipped = p.run * (p.n_teams * static_cast<int>(gridDim.x) - 1);
-  return unit + 1 + (((unit + 1) & (p.run - 1)) == 0 ? skipped : 0);
-}
-
-// A team's ring: a stage holds the tiles of a turn, those of the first row group, then those of the
+// The row groups of a set, in their order: of double items one of the two, of the others every
 // second.
-struct TeamRing {
-  cuda::Barrier *full, *empty;  // [n_stages]
-  std::byte* stages;
-  __device__ TeamRing(const MatmulParams& p, std::byte* shared, const OneShared& place, int team)
-      : full(reinterpret_cast<cuda::Barrier*>(shared) + team * 2 * p.n_stages),
-        empty(full + p.n_stages),
-        stages(shared + place.rings + team * p.n_stages * place.stage_bytes) {}
+class OneGroups {
+ public:
+  __device__ OneGroups(const MatmulParams& p, const OneItems& items, int set)
+      : p_(p), items_(items), set_(set), item_(p.run * static_cast<int>(blockIdx.x)) {
+    if (!is_double() && set_ == 1) skip();
+  }
+  __device__ __forceinline__ bool done() const { return item_ >= items_.n_all; }
+  __device__ __forceinline__ void next() {
+    if (is_double()) {
+      skip();
+      if (!is_double() && set_ == 1) skip();
+    } else {
+      skip();
+      skip();
+    }
+  }
+  __device__ __forceinline__ int item() const { return item_; }
+  __device__ __forceinline__ int place(int& part) const {
+    if (p_.bundle == 2) {
+      part = set_;
+      return item_;
+    }
+    part = 0;
+    int group = item_;
+    for (; part < p_.n_parts - 1; ++part) {
+      const int n = part < p_.n_paired ? p_.parts[part].n_groups / 2 : p_.parts[part].n_groups;
+      if (group < n) break;
+      group -= n;
+    }
+    if (part < p_.n_paired) group += (group / p_.pair_stride + set_) * p_.pair_stride;
+    return group;
+  }
+
+ private:
+  __device__ __forceinline__ bool is_double() const { return item_ < items_.n_double; }
+  __device__ __forceinline__ void skip() {
+    ++item_;
+    if ((item_ & (p_.run - 1)) == 0) item_ += p_.run * (static_cast<int>(gridDim.x) - 1);
+  }
+
+  const MatmulParams& p_;
+  const OneItems& items_;
+  int set_, item_;
 };
-// Where a stream stands in a ring.
+
+// Row groups of a part that a set of the block takes. Of bundles, of all parts.
+__device__ inline int own_groups(const MatmulParams& p, int part, int set) {
+  const int block = static_cast<int>(blockIdx.x), grid = static_cast<int>(gridDim.x);
+  const auto own_below = [&](int n) { return n > block ? (n - block + grid - 1) / grid : 0; };
+  if (p.bundle == 2) return p.run * own_below(p.n_units / p.run);
+  int first = 0, n_double = 0;
+  for (int i = 0; i < part; ++i) {
+    first += i < p.n_paired ? p.parts[i].n_groups / 2 : p.parts[i].n_groups;
+    if (i < p.n_paired) n_double = first;
+  }
+  if (part < p.n_paired) {
+    return own_below(first + p.parts[part].n_groups / 2) - own_below(first);
+  }
+  const int doubles = own_below(n_double), begin = own_below(first) - doubles;
+  const int end = own_below(first + p.parts[part].n_groups) - doubles;
+  return (end + 1 - set) / 2 - (begin + 1 - set) / 2;
+}
+
+// Where a stage stands in a ring.
 struct OneRingPlace {
-  int stage = 0;
-  uint32_t round = 0;
-  __device__ void next(int n_stages) {
-    if (++stage < n_stages) return;
-    stage = 0;
-    ++round;
+  int slot = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void next(int n) {
+    const bool wraps = ++slot == n;
+    slot = wraps ? 0 : slot;
+    parity ^= wraps ? 1 : 0;
   }
 };
-// Two full and two empty barriers of a team's sums.
-__device__ inline cuda::Barrier* sum_barriers(std::byte* shared, const OneShared& place, int team) {
-  return reinterpret_cast<cuda::Barrier*>(shared + place.team_barriers) + 4 * team;
+__device__ __forceinline__ cuda::Barrier* one_barrier(std::byte* shared, int from, int i) {
+  return reinterpret_cast<cuda::Barrier*>(shared + from) + i;
 }
+inline constexpr int kOneSumLanes = 8;  // of a warp, that leave sums and arrive
 
-__device__ inline void init_barriers(const MatmulParams& p, std::byte* shared,
-                                     const OneShared& place) {
-  if (threadIdx.x % 32 == 0) {
-    for (int team = 0; team < p.n_teams; ++team) {
-      const TeamRing ring(p, shared, place, team);
-      for (int i = 0; i < p.n_stages; ++i) {
-        cuda::copy_barrier_init(ring.full + i);
-        cuda::warp_barrier_init(ring.empty + i, p.n_lanes);
-      }
-      for (int i = 0; i < 4; ++i) {
-        cuda::lanes_barrier_init(sum_barriers(shared, place, team) + i, i < 2 ? p.n_lanes : 1);
-      }
-    }
-  }
-  __syncwarp();
-}
-
-// Of ops in halves, the first.
-template <class Op>
-__device__ __forceinline__ auto read_first(const Op& op, int part, int row) {
-  if constexpr (ReadsFirst<Op>) {
-    return op.read(part, row, 0);
-  } else {
-    return 0;
-  }
-}
-
-// The turns of a block's teams in the order in which they are used. Several teams have one turn a
-// unit each.
-class OneTurns {
+// Copies a set's tiles.
+class OneCopies {
  public:
-  __device__ OneTurns(const MatmulParams& p, int n_units)
-      : p_(p), n_units_(n_units), run_(static_cast<int>(blockIdx.x)) {
-    open_unit();
+  __device__ OneCopies(const MatmulParams& p, std::byte* shared, const OneShared& place, int set)
+      : p_(p),
+        shared_(shared),
+        place_(place),
+        groups_(p, place.items, set),
+        first_(set == 0 ? 0 : place.n_stages[0]),
+        n_(place.n_stages[set]) {
+    open();
   }
-  __device__ bool done() const { return p_.run * run_ >= n_units_; }
-  __device__ void next() {
-    tile_ += p_.n_lanes;
-    at_.next(p_.n_stages);
-    if (tile_ < n_tiles_) return;
-    tile_ = 0;
-    ++count_;
-    if (++k_ == p_.run || unit() >= n_units_) {
-      k_ = 0;
-      run_ += static_cast<int>(gridDim.x);
-      if (++team_ == p_.n_teams) {
-        team_ = 0;
-        cycle_ = at_;
-        cycle_count_ = count_;
-      } else {
-        at_ = cycle_;
-        count_ = cycle_count_;
-      }
+  __device__ __forceinline__ bool done() const { return left_ <= 0; }
+  __device__ __forceinline__ void wait() const {
+    cuda::barrier_wait(one_barrier(shared_, 0, first_ + at_.slot), at_.parity ^ 1);
+  }
+  template <bool kCopies>
+  __device__ __forceinline__ void pass() {
+    const int bytes = min(left_, stage_bytes_);
+    if constexpr (kCopies) {
+      const std::byte* const from[] = {from_};
+      cuda::warp_copy<true>(shared_ + place_.rings + (first_ + at_.slot) * place_.stage_bytes, from,
+                            bytes, one_barrier(shared_, place_.full, first_ + at_.slot));
     }
-    open_unit();
-  }
-
-  __device__ int team() const { return team_; }
-  __device__ int unit() const { return p_.run * run_ + k_; }
-  __device__ int block() const { return run_; }  // of two units
-  __device__ int k() const { return k_; }
-  __device__ int tile() const { return tile_; }
-  __device__ int n_tiles() const { return n_tiles_; }
-  __device__ bool ends_unit() const { return tile_ + p_.n_lanes >= n_tiles_; }
-  __device__ int count() const { return count_; }  // of the team's units before
-  __device__ const OneRingPlace& at() const { return at_; }
-
- private:
-  __device__ void open_unit() {
-    if (!done()) n_tiles_ = p_.parts[one_unit(p_, unit()).part[0]].n_tiles;
-  }
-
-  const MatmulParams& p_;
-  int n_units_, run_, team_ = 0, k_ = 0, tile_ = 0, n_tiles_ = 0, count_ = 0, cycle_count_ = 0;
-  OneRingPlace at_, cycle_;
-};
-
-// The last warp's part: it copies the tiles of all turns, and finishes units a ring's length
-// behind, when their last tiles have been used.
-template <class Op>
-class OneKeeper {
- public:
-  __device__ OneKeeper(const MatmulParams& p, const Op& op, std::byte* shared,
-                       const OneShared& place, int n_units)
-      : p_(p), op_(op), shared_(shared), place_(place), copied_(p, n_units), ended_(p, n_units) {}
-
-  __device__ void fill() {
-    init_barriers(p_, shared_, place_);
-    while (!copied_.done() && copied_.at().round == 0) copy();
-  }
-  __device__ void run() {
-    const int cycles = (p_.n_stages + p_.run - 1) / p_.run;
-    const int behind = p_.n_teams == 1 ? p_.n_stages : cycles * p_.run * p_.n_teams;
-    while (!ended_.done()) {
-      if (!copied_.done()) copy();
-      if (!copied_.done() && n_ahead_ < behind) continue;
-      if (ended_.ends_unit()) visit_op(op_, [&](const auto& op) { finish(op); });
-      ended_.next();
-      --n_ahead_;
-    }
+    from_ += bytes;
+    left_ -= bytes;
+    at_.next(n_);
+    if (left_ > 0) return;
+    groups_.next();
+    open();
   }
 
  private:
-  __device__ void copy() {
-    const TeamRing ring(p_, shared_, place_, copied_.team());
-    if (copied_.unit() != open_) {
-      open_ = copied_.unit();
-      const OneUnit unit = one_unit(p_, open_);
-      for (int i = 0; i < 2; ++i) {
-        const MatmulPart& part = p_.parts[unit.part[i]];
-        from_[i] = part.data + static_cast<int64_t>(unit.group[i]) * part.n_tiles * part.tile_bytes;
-      }
-      tile_bytes_ = p_.parts[unit.part[0]].tile_bytes;
-    }
-    const OneRingPlace at = copied_.at();
-    if (at.round > 0) cuda::barrier_wait(ring.empty + at.stage, (at.round - 1) % 2);
-    const int bytes = min(p_.n_lanes, copied_.n_tiles() - copied_.tile()) * tile_bytes_;
-    cuda::warp_copy(ring.stages + at.stage * place_.stage_bytes, from_, bytes,
-                    ring.full + at.stage);
-    from_[0] += bytes;
-    from_[1] += bytes;
-    copied_.next();
-    ++n_ahead_;
-  }
-
-  template <class Of>
-  __device__ __forceinline__ void finish(const Of& op) {
-    const int lane = threadIdx.x % 32, item = lane / kMmaRows, in_group = lane % kMmaRows;
-    const int team = ended_.team(), count = ended_.count(), buffer = count % 2;
-    cuda::Barrier* barriers = sum_barriers(shared_, place_, team);
-    const OneUnit unit = one_unit(p_, ended_.unit());
-    const int part = unit.part[item];
-    const int row = unit.group[item] * kMmaRows + in_group;
-    const bool own =
-        (item == 0 || (p_.bundle == 1 && unit.has_second)) && row < p_.parts[part].rows;
-    const int of_part = p_.bundle == 2 ? 1 : part;
-    const auto before = read_first(op, of_part, own ? row : 0);
-    cuda::barrier_wait(barriers + buffer, count / 2 % 2);
-    const float* of = reinterpret_cast<const float*>(shared_ + place_.sums) +
-                      (2 * team + buffer) * p_.n_lanes * kOneSums + lane;
-    float total = of[0];
-    for (int w = 1; w < p_.n_lanes; ++w) total += of[w * kOneSums];
-    cuda::lanes_arrive(barriers + 2 + buffer);
-    const float other = __shfl_xor_sync(0xffffffffu, total, kMmaRows);
-    const float totals[2] = {total, other};
-    if constexpr (TakesBlocks<Of>) {
-      const float both[2] = {item == 0 ? total : other, item == 0 ? other : total};
-      const float value = op.value(both);
-      if (item == ended_.k()) value_ = value;
-      if (ended_.k() == 1) op.store(ended_.block(), value_);
-    } else if constexpr (ReadsFirst<Of>) {
-      op.write(of_part, row, 0, before, &total, own);
-    } else if (own) {
-      op(of_part, row, 0, totals);
-    }
-    if constexpr (HasUnitsDone<Of>) {
-      int group = unit.group[0];
-      for (int i = 0; i < part; ++i) group += p_.parts[i].n_groups;
-      op.units_done(group, unit.has_second ? 2 : 1, shared_ + place_.scratch);
-    }
+  __device__ __forceinline__ void open() {
+    if (groups_.done()) return;
+    int part;
+    const int group = groups_.place(part);
+    const MatmulPart& of = p_.parts[part];
+    left_ = of.n_tiles * of.tile_bytes;
+    stage_bytes_ = p_.n_lanes * of.tile_bytes;
+    from_ = of.data + static_cast<int64_t>(group) * left_;
   }
 
   const MatmulParams& p_;
-  const Op& op_;
   std::byte* shared_;
   const OneShared& place_;
-  OneTurns copied_, ended_;
-  int n_ahead_ = 0, open_ = -1, tile_bytes_ = 0;
-  const std::byte* from_[2];
-  float value_ = 0.0f;  // of a block's row `lane`
+  OneGroups groups_;
+  int first_, n_, left_ = 0, stage_bytes_ = 0;  // left_: bytes of the row group
+  const std::byte* from_ = nullptr;
+  OneRingPlace at_;
 };
 
-// What a warp that multiplies needs to know.
-struct OneStream {
-  const MatmulParams& p;
-  TeamRing ring;
-  int stage_bytes, lane;  // of the team
-  cuda::Barrier *full, *empty;
-  float* sums;
-  const std::byte* acts;  // in shared memory
-  int info;               // where infos begin there, and in p.in
-  int unit, n_units;      // the next one
-  int count = 0;          // of units
-  OneRingPlace at;
+// The warp that copies.
+class OneCopier {
+ public:
+  __device__ OneCopier(const MatmulParams& p, std::byte* shared, const OneShared& place)
+      : p_(p), shared_(shared), place_(place), a_(p, shared, place, 0), b_(p, shared, place, 1) {}
 
-  __device__ OneStream(const MatmulParams& params, std::byte* shared, const OneShared& place,
-                       int team, int team_lane, int units)
-      : p(params),
-        ring(params, shared, place, team),
-        stage_bytes(place.stage_bytes),
-        lane(team_lane),
-        full(sum_barriers(shared, place, team)),
-        empty(full + 2),
-        sums(reinterpret_cast<float*>(shared + place.sums) +
-             (team * 2 * params.n_lanes + team_lane) * kOneSums),
-        acts(shared + place.acts),
-        info(static_cast<int>(act_layout(params, 1).info)),
-        unit(params.run * (team * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x))),
-        n_units(units) {}
-
-  // Of the next unit, if there is one.
-  __device__ DType type() const {
-    return unit < n_units ? p.parts[one_unit(p, unit).part[0]].type : DType{};
-  }
-
-  __device__ __forceinline__ OneActs made_acts(int tile, int thread_lane) const {
-    const auto* made = reinterpret_cast<const std::byte*>(p.in);
-    return device_acts(made, made + info, tile * kMmaTileBlocks, thread_lane);
-  }
-
-  // Takes the units up to one of another type.
-  template <DType kType, bool kInCodes>
-  __device__ __forceinline__ void run() {
-    using Format = MmaFormat<kType>;
-    constexpr bool kReal = Format::kKind == MmaKind::real;
-    constexpr bool kMade = kInCodes && !kReal;
-    const int n_tiles = (p.cols + Format::kTileCols - 1) / Format::kTileCols;
-    const int thread_lane = cuda::opaque(threadIdx.x % 32);
-    OneActs next;  // made ones: the loads for a turn are under way in the one before
-    if constexpr (kMade) next = made_acts(min(lane, n_tiles - 1), thread_lane);
-    do {
-      MmaSums<1> acc[2] = {};
-      for (int first = 0; first < n_tiles; first += p.n_lanes) {
-        const int n = min(p.n_lanes, n_tiles - first), tile = first + lane;
-        const std::byte* tiles = ring.stages + at.stage * stage_bytes + lane * Format::kTileBytes;
-        OneActs now;
-        if constexpr (kMade) {
-          now = next;
-          const int after = tile + p.n_lanes < n_tiles ? tile + p.n_lanes : min(lane, n_tiles - 1);
-          next = made_acts(after, thread_lane);
-        }
-        cuda::barrier_wait(ring.full + at.stage, at.round % 2);
-        if (lane < n) {
-          if constexpr (kReal) {
-            const MmaActs of = acts_at(p, acts, 1);
-            for (int w = 0; w < 2; ++w) {
-              fold_floats<kType, 1>(acc[w], tiles + w * n * Format::kTileBytes, of, {0, 1},
-                                    tile * (Format::kTileCols / 16));
-            }
-          } else {
-            if constexpr (!kMade) {
-              now = shared_acts(acts, acts + info, tile * kMmaTileBlocks, thread_lane);
-            }
-            fold_codes_of_one<Format>(acc, tiles, tiles + n * Format::kTileBytes, now, thread_lane);
-          }
-        }
-        cuda::warp_arrive(ring.empty + at.stage);
-        at.next(p.n_stages);
+  __device__ void init_barriers() const {
+    if (threadIdx.x % 32 == 0) {
+      for (int i = 0; i < p_.n_stages; ++i) {
+        cuda::warp_barrier_init(one_barrier(shared_, 0, i), p_.n_lanes);
+        cuda::copy_barrier_init(one_barrier(shared_, place_.full, i));
       }
-      leave_sums(acc);
-      unit = unit_after(p, unit);
-    } while (unit < n_units && (!p.mixed || type() == kType));
+      for (int i = 0; i < 2 * kOneSets; ++i) {
+        cuda::warp_barrier_init(one_barrier(shared_, place_.sums_full, i),
+                                kOneSumLanes * p_.n_lanes);
+        cuda::warp_barrier_init(one_barrier(shared_, place_.sums_empty, i), kMmaRows);
+      }
+      for (int i = 0; i < kOneActBarriers; ++i) {
+        cuda::copy_barrier_init(one_barrier(shared_, place_.given, i));
+      }
+    }
+    __syncwarp();
   }
 
-  __device__ __forceinline__ void leave_sums(const MmaSums<1> (&acc)[2]) {
-    const int buffer = count % 2, thread_lane = threadIdx.x % 32;
-    if (count >= 2) cuda::barrier_wait(empty + buffer, (count / 2 - 1) % 2);
-    float* own = sums + buffer * p.n_lanes * kOneSums;
-    if (thread_lane % 4 == 0) {
-      for (int i = 0; i < 4; ++i) own[thread_lane / 4 + 8 * i] = acc[i / 2][0][i % 2][0];
+  // The stages that fit into empty rings.
+  template <bool kCopies>
+  __device__ __forceinline__ void pass_first() {
+#pragma unroll 1
+    for (int i = 0; i < place_.n_stages[0]; ++i) {
+      if (!a_.done()) a_.template pass<kCopies>();
+      if (!b_.done() && i < place_.n_stages[1]) b_.template pass<kCopies>();
     }
-    cuda::lanes_arrive(full + buffer);
-    ++count;
   }
+
+  __device__ void run() {
+    while (!a_.done()) {  // the first set has as many row groups as the second, or one more
+      a_.wait();
+      a_.pass<true>();
+      if (b_.done()) continue;
+      b_.wait();
+      b_.pass<true>();
+    }
+    while (!b_.done()) {  // more tiles to a row group
+      b_.wait();
+      b_.pass<true>();
+    }
+  }
+
+ private:
+  const MatmulParams& p_;
+  std::byte* shared_;
+  const OneShared& place_;
+  OneCopies a_, b_;
 };
 
-// What all warps of a block do together before a product: once the kernel before has ended, the
-// activations.
-template <bool kInCodes>
-__device__ __forceinline__ void begin_one(const MatmulParams& p, std::byte* acts) {
-  __shared__ float norm_sums[kActWarps];
-  const ActMaker maker(p);
-  block_sync();
-  cuda::pdl_wait();
-  if constexpr (!kInCodes) {
-    maker.make(0, acts, 0, 1, padded_cols(p), norm_sums);
-    block_sync();
+// Codes that another kernel has made; by a warp.
+__device__ __forceinline__ void copy_given(const MatmulParams& p, std::byte* shared,
+                                           const OneShared& place) {
+  constexpr int kInfo = int{sizeof(ActInfo)};
+  const int n = padded_cols(p) / kMmaBlock, first = min(n, place.first_tiles * kMmaTileBlocks);
+  const auto* from = reinterpret_cast<const std::byte*>(p.in);
+  const int info = place.info - place.acts;
+  const int at[4] = {0, info, first * kMmaBlock, info + first * kInfo};
+  const int bytes[4] = {first * kMmaBlock, first * kInfo, (n - first) * kMmaBlock,
+                        (n - first) * kInfo};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::byte* const source[] = {from + at[i]};
+    if (bytes[i] > 0) {
+      cuda::warp_copy<false>(shared + place.acts + at[i], source, bytes[i],
+                             one_barrier(shared, place.given, i));
+    }
   }
 }
 
-// kInCodes: p.in_codes, apart since it needs registers.
-template <class Op, bool kInCodes>
-__global__ void __launch_bounds__(kActThreads, 2)
-    matmul_one_kernel(const __grid_constant__ MatmulParams p, const __grid_constant__ Op op) {
-  auto* shared = cuda::dynamic_shared<std::byte>();
-  const OneShared place = one_shared(p);
-  const int warp = threadIdx.x / 32, team = warp / p.n_lanes, n_units = one_units(p);
-  if (warp == kOneStreams) {
-    OneKeeper<Op> keeper(p, op, shared, place, n_units);
-    keeper.fill();
-    cuda::pdl_launch_dependents();
-    begin_one<kInCodes>(p, shared + place.acts);
-    keeper.run();
-    return;
+// The warp that finishes: lanes 0 to 15 rows of the first set's row group, the others those of the
+// second's.
+template <class Op>
+__device__ __forceinline__ void finish_groups(const MatmulParams& p, const Op& op,
+                                              std::byte* shared, const OneShared& place) {
+  const int lane = threadIdx.x % 32, set = lane / kMmaRows, in_group = lane % kMmaRows;
+  OneGroups groups(p, place.items, set);
+  float kept = 0.0f;  // of a block's row `lane`
+  for (int count = 0;; ++count) {
+    const bool own = !groups.done();
+    if (!__shfl_sync(0xffffffffu, static_cast<int>(own), 0)) break;
+    int part = 0;
+    const int group = own ? groups.place(part) : 0;
+    const int row = group * kMmaRows + in_group, buffer = count % 2;
+    const bool stores = own && row < p.parts[part].rows;
+    [[maybe_unused]] const auto before = [&] {
+      if constexpr (ReadsFirst<Op>) {
+        return op.read(part, stores ? row : 0, 0);
+      } else {
+        return 0;
+      }
+    }();
+    float total = 0.0f;
+    if (own) {
+      cuda::barrier_wait(one_barrier(shared, place.sums_full, 2 * set + buffer), count / 2 % 2);
+      const float* of = reinterpret_cast<const float*>(shared + place.sums) +
+                        (2 * set + buffer) * p.n_lanes * kMmaRows + in_group;
+      float x[kMatmulMaxLanes];
+#pragma unroll
+      for (int i = 0; i < kMatmulMaxLanes; ++i) x[i] = i < p.n_lanes ? of[i * kMmaRows] : 0.0f;
+      total = x[0];
+#pragma unroll
+      for (int i = 1; i < kMatmulMaxLanes; ++i) {
+        if (i < p.n_lanes) total += x[i];
+      }
+      cuda::lanes_arrive(one_barrier(shared, place.sums_empty, 2 * set + buffer));
+    }
+    __syncwarp();
+    if constexpr (TakesBlocks<Op>) {
+      const float other = __shfl_xor_sync(0xffffffffu, total, kMmaRows);
+      const float both[2] = {set == 0 ? total : other, set == 0 ? other : total};
+      const float value = op.value(both);
+      const int item = groups.item();
+      if (set == (item & 1)) kept = value;
+      if ((item & 1) == 1) op.store(item / 2, kept);
+    } else if constexpr (ReadsFirst<Op>) {
+      op.write(part, row, 0, before, &total, stores);
+    } else if (p.bundle == 2) {
+      const float other = __shfl_xor_sync(0xffffffffu, total, kMmaRows);
+      const float both[2] = {total, other};
+      if (stores && set == 0) op(1, row, 0, both);
+    } else if (stores) {
+      op(part, row, 0, &total);
+    }
+    if constexpr (HasUnitsDone<Op>) {
+      for (int i = 0; i < kOneSets; ++i) {
+        const int from = i * kMmaRows;
+        if (!__shfl_sync(0xffffffffu, static_cast<int>(own), from)) continue;
+        const int of_part = __shfl_sync(0xffffffffu, part, from);
+        int first = __shfl_sync(0xffffffffu, group, from);
+        for (int k = 0; k < of_part; ++k) first += p.parts[k].n_groups;
+        op.units_done(first, 1, shared + place.scratch);
+      }
+    }
+    if (own) groups.next();
+    __syncwarp();
   }
-  OneStream stream(p, shared, place, team, warp % p.n_lanes, team < p.n_teams ? n_units : 0);
-  DType type = stream.type();
-  begin_one<kInCodes>(p, shared + place.acts);
-  for (; stream.unit < stream.n_units; type = stream.type()) {
-    visit_mma_format(
-        type, [&](auto constant) { stream.template run<decltype(constant)::value, kInCodes>(); });
+}
+
+// A warp that multiplies.
+struct OneStream {
+  const MatmulParams& p;
+  std::byte* shared;
+  const OneShared& place;
+  int set, lane;  // of the set
+  OneRingPlace at;
+  int count = 0;        // of row groups
+  int known_tiles = 0;  // whose given codes are there
+
+  __device__ OneStream(const MatmulParams& params, std::byte* of, const OneShared& places, int warp)
+      : p(params),
+        shared(of),
+        place(places),
+        set(warp >= params.n_lanes ? 1 : 0),
+        lane(warp - set * params.n_lanes) {}
+
+  // Until the given codes of a tile are there.
+  __device__ __forceinline__ void await_given(int tile) {
+    const int from = tile < place.first_tiles ? 0 : 2;
+    for (int i = 0; i < 2; ++i) cuda::barrier_wait(one_barrier(shared, place.given, from + i), 0);
+    known_tiles = from == 0 ? place.first_tiles : 1 << 30;
+  }
+
+  // Takes row groups of a type.
+  template <DType kType>
+  __device__ __forceinline__ void run(int n_groups) {
+    using Format = MmaFormat<kType>;
+    constexpr bool kReal = Format::kKind == MmaKind::real;
+    // Or the compiler works out each format's places before it knows the format.
+    const int thread_lane = cuda::opaque(threadIdx.x % 32), first_tile = cuda::opaque(lane);
+    const int own_set = cuda::opaque(set);
+    const int n_tiles = (cuda::opaque(p.cols) + Format::kTileCols - 1) / Format::kTileCols;
+    const int n = own_set == 0 ? place.n_stages[0] : place.n_stages[1];
+    const int first = own_set == 0 ? 0 : place.n_stages[0];
+    const int tiles = place.rings + first * place.stage_bytes + first_tile * Format::kTileBytes;
+#pragma unroll 1
+    for (; n_groups > 0; --n_groups) {
+      MmaSums<1> acc = {};
+#pragma unroll 1
+      for (int tile = first_tile; tile < n_tiles + first_tile; tile += p.n_lanes) {
+        if (p.in_codes && tile >= known_tiles && tile < n_tiles) await_given(tile);
+        cuda::barrier_wait(one_barrier(shared, place.full, first + at.slot), at.parity);
+        const std::byte* from = shared + tiles + at.slot * place.stage_bytes;
+        if (tile < n_tiles) {
+          if constexpr (kReal) {
+            fold_floats<kType, 1>(acc, from, acts_at(p, shared + place.acts, 1), {0, 1},
+                                  tile * (Format::kTileCols / 16));
+          } else {
+            float sums[2];
+            tile_of_one<Format>(sums, from,
+                                shared_acts(shared + place.acts, shared + place.info,
+                                            tile * kMmaTileBlocks, thread_lane),
+                                thread_lane);
+            acc[0][0][0] += sums[0];
+            acc[0][1][0] += sums[1];
+          }
+        }
+        __syncwarp();
+        if (thread_lane == 0) cuda::lanes_arrive(one_barrier(shared, 0, first + at.slot));
+        at.next(n);
+      }
+      // Leaves the sums of rows g and g + 8.
+      const int buffer = 2 * own_set + (count & 1);
+      if (thread_lane % 4 == 0) {
+        if (count >= 2) {
+          cuda::barrier_wait(one_barrier(shared, place.sums_empty, buffer), (count / 2 - 1) & 1);
+        }
+        float* to = reinterpret_cast<float*>(shared + place.sums) +
+                    (buffer * p.n_lanes + first_tile) * kMmaRows + thread_lane / 4;
+        to[0] = acc[0][0][0];
+        to[8] = acc[0][1][0];
+        cuda::lanes_arrive(one_barrier(shared, place.sums_full, buffer));
+      }
+      __syncwarp();
+      ++count;
+    }
+  }
+};
+
+// Makes the activations of products of codes alone, by all warps: a warp has 256 columns, a lane
+// what it will multiply of one block. The values and their order are ActMaker's.
+class OneActs16 {
+ public:
+  __device__ explicit OneActs16(const MatmulParams& p) : p_(p) {
+    if (p.norm) norm_ = load(p.norm, first());
+  }
+  __device__ __forceinline__ void make(std::byte* acts, std::byte* info, float* shared,
+                                       int barrier) const {
+    const float* in = p_.in + static_cast<int64_t>(p_.in_row ? p_.in_row[0] : 0) * p_.cols;
+    const Piece held = load(in, first());
+    float scale = 1.0f;
+    if (p_.norm) {
+      float squares = add(0.0f, held);
+#pragma unroll 1
+      for (int at = first() + kStep; at < p_.cols; at += kStep) {
+        squares = add(squares, load(in, at));
+      }
+      for (int distance = 16; distance > 0; distance /= 2) {
+        squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+      }
+      if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = squares;
+      cuda::barrier_sync(barrier, kOneThreads);
+      scale = norm_scale(p_, shared);
+    }
+    const int end = padded_cols(p_);
+    if (first() < end) store(held, norm_, scale, first(), acts, info);
+#pragma unroll 1
+    for (int at = first() + kStep; at < end; at += kStep) {
+      Piece norm = norm_;
+      if (p_.norm) norm = load(p_.norm, at);
+      store(load(in, at), norm, scale, at, acts, info);
+    }
+  }
+
+ private:
+  static constexpr int kStep = kOneWarps * kMmaTileCols;
+  struct Piece {
+    float4 x[2];
+  };
+  // The warp's first column of a tile; the lane has a block's columns 4t and 16 + 4t on.
+  __device__ static int first() { return static_cast<int>(threadIdx.x / 32) * kMmaTileCols; }
+  __device__ __forceinline__ Piece load(const float* row, int at) const {
+    const int lane = threadIdx.x % 32, block = at + lane / 4 * kMmaBlock;
+    if (block >= p_.cols) return {};
+    const auto* from = reinterpret_cast<const float4*>(row + block) + lane % 4;
+    return {{__ldcg(from), __ldcg(from + 4)}};
+  }
+  __device__ __forceinline__ static float add(float sum, const Piece& piece) {
+#pragma unroll
+    for (const float4& v : piece.x) sum = add_squares(sum, v);
+    return sum;
+  }
+  __device__ __forceinline__ void store(const Piece& x, const Piece& norm, float scale, int at,
+                                        std::byte* acts, std::byte* info) const {
+    constexpr uint32_t kAll = 0xffffffffu;
+    const int lane = threadIdx.x % 32, block = at / kMmaBlock + lane / 4;
+    const auto times = [&](float v, float w) { return __fmul_rn(__fmul_rn(v, scale), w); };
+    float4 v[2];
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      v[i] = p_.norm ? map4(x.x[i], norm.x[i], times) : x.x[i];
+      bits = max(bits, max(max(magnitude_bits(v[i].x), magnitude_bits(v[i].y)),
+                           max(magnitude_bits(v[i].z), magnitude_bits(v[i].w))));
+    }
+    bits = max(bits, __shfl_xor_sync(kAll, bits, 1));
+    bits = max(bits, __shfl_xor_sync(kAll, bits, 2));
+    const CodeScale of = CodeScale::of(__uint_as_float(bits));
+    Words2 words;
+    int sums[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t low = __byte_perm(of.code(v[i].x), of.code(v[i].y), 0x0040);
+      const uint32_t high = __byte_perm(of.code(v[i].z), of.code(v[i].w), 0x0040);
+      words.x[i] = of.finite ? __byte_perm(low, high, 0x5410) : 0u;
+      sums[i] = __dp4a(static_cast<int>(words.x[i]), 0x01010101, 0);
+      sums[i] += __shfl_xor_sync(kAll, sums[i], 1);
+      sums[i] += __shfl_xor_sync(kAll, sums[i], 2);
+    }
+    *reinterpret_cast<Words2*>(acts + block * kMmaBlock + lane % 4 * 8) = words;
+    if (lane % 4 == 0) {
+      *(reinterpret_cast<ActInfo*>(info) + block) = of.info(sums[0], sums[1]);
+    }
+  }
+
+  const MatmulParams& p_;
+  Piece norm_ = {};
+};
+
+// Those of products with 16-bit weights, by the first kActWarps warps; apart, as they are long.
+__device__ __noinline__ void make_real_acts(const MatmulParams& p, std::byte* acts, float* sums) {
+  ActMaker(p).make(0, acts, 0, 1, padded_cols(p), sums);
+}
+
+template <class Op>
+__global__ void __launch_bounds__(kOneThreads, 2)
+    matmul_one_kernel(const __grid_constant__ MatmulParams p,
+                      const __grid_constant__ OneShared place, const __grid_constant__ Op op) {
+  constexpr int kAll = 2, kSums = 3;  // barriers of all threads
+  constexpr int kBits = 21;           // of a number of row groups
+  alignas(16) __shared__ float norm_sums[kActSums];
+  auto* shared = cuda::dynamic_shared<std::byte>();
+  const int warp = threadIdx.x / 32;
+  const bool streams = warp < kOneSets * p.n_lanes;
+  uint64_t n_groups = 0;
+  if (warp == kOneStreams) {
+    OneCopier copier(p, shared, place);
+    copier.init_barriers();
+    copier.template pass_first<true>();
+    cuda::pdl_launch_dependents();
+  } else if (streams) {
+#pragma unroll 1
+    for (int i = (p.bundle == 2 ? 1 : p.n_parts) - 1; i >= 0; --i) {
+      n_groups =
+          n_groups << kBits | static_cast<uint64_t>(own_groups(p, i, warp >= p.n_lanes ? 1 : 0));
+    }
+  }
+  const OneActs16 acts(p);
+  cuda::pdl_wait();
+  if (p.in_codes) {
+    if (warp == kOneStreams) copy_given(p, shared, place);
+  } else if (!p.any_f16 && !p.any_bf16) {
+    acts.make(shared + place.acts, shared + place.info, norm_sums, kSums);
+  } else if (warp < kActWarps) {
+    make_real_acts(p, shared + place.acts, norm_sums);
+  }
+  cuda::barrier_sync(kAll, kOneThreads);
+  if (warp == kOneStreams) {
+    OneCopier copier(p, shared, place);
+    copier.template pass_first<false>();
+    copier.run();
+  } else if (warp > kOneStreams) {
+    visit_op(op, [&](const auto& of) { finish_groups(p, of, shared, place); });
+  } else if (streams) {
+    OneStream stream(p, shared, place, warp);
+#pragma unroll 1
+    for (int part = 0; n_groups != 0; ++part, n_groups >>= kBits) {
+      const int n = static_cast<int>(n_groups & ((1u << kBits) - 1));
+      if (n == 0) continue;
+      visit_mma_format(p.parts[part].type,
+                       [&](auto constant) { stream.template run<decltype(constant)::value>(n); });
+    }
   }
 }
 

@@ -286,7 +286,7 @@ __device__ __forceinline__ void fold_codes(MmaSums<kColumns>& acc, const std::by
 }
 
 // What a lane needs of a tile's columns of one row, whose codes and infos stand without others
-// between, in shared memory or, where another kernel has made them, in device memory.
+// between, in shared memory.
 struct OneActs {
   Words2 codes;     // of block g
   ActInfo info[2];  // of blocks 2t and 2t + 1
@@ -297,68 +297,39 @@ __device__ __forceinline__ OneActs shared_acts(const std::byte* codes, const std
   const auto* of = reinterpret_cast<const ActInfo*>(info) + block0 + 2 * t;
   return {load_as<Words2>(codes + (block0 + g) * kMmaBlock + t * 8), {of[0], of[1]}};
 }
-__device__ __forceinline__ OneActs device_acts(const std::byte* codes, const std::byte* info,
-                                               int block0, int lane) {
-  const int g = lane / 4, t = lane % 4;
-  const uint2 words =
-      __ldcg(reinterpret_cast<const uint2*>(codes + (block0 + g) * kMmaBlock + t * 8));
-  OneActs out{{{words.x, words.y}}, {}};
-  for (int i = 0; i < 2; ++i) {
-    const int4 of = __ldcg(reinterpret_cast<const int4*>(info) + block0 + 2 * t + i);
-    out.info[i] = {__int_as_float(of.x), __int_as_float(of.y), of.z, of.w};
-  }
-  return out;
-}
 
-// The same for one row of the step and two tiles that meet the same activations. Column g of the
-// product holds the activations of block g alone: zeros stand there for the other blocks.
+// The sums of one tile for one row of the step: rows g and g + 8, in each of the four lanes that
+// share them. Column g of the products holds the activations of block g alone, where the pair of
+// blocks is its own; else zeros. So column 2t of the even blocks' sums is block 2t's, and column
+// 2t + 1 of the odd blocks' is block 2t + 1's; what stands in the other columns is of no use.
 template <class Format>
-__device__ __forceinline__ void fold_codes_of_one(MmaSums<1> (&acc)[2], const std::byte* first,
-                                                  const std::byte* second, const OneActs& acts,
-                                                  int lane) {
+__device__ __forceinline__ void tile_of_one(float (&out)[2], const std::byte* tile,
+                                            const OneActs& acts, int lane) {
   using Sums = BlockSums<Format>;
   constexpr int kSecond = MmaCodes<Format::kBits>::kSecondScale;
   const int g = lane / 4, t = lane % 4;
-  const std::byte* tiles[2] = {first, second};
-  const Words2& b = acts.codes;
-  const ActInfo(&info)[2] = acts.info;
-  Sums sums[2];       // column 0: of block 2t, column 1: of block 2t + 1
-  Sums odds[2] = {};  // the odd blocks', so that one product need not wait for the one before
-#pragma unroll
-  for (int w = 0; w < 2; ++w) {
-    Sums::template start_column<1>(sums[w].of, 0, info[0]);
-    Sums::template start_column<kSecond>(sums[w].of, 1, info[1]);
-  }
+  Sums even = {}, odd = {};
+  Sums::template start_column<1>(even.of, 0, acts.info[0]);
+  Sums::template start_column<kSecond>(odd.of, 1, acts.info[1]);
 #pragma unroll
   for (int pair = 0; pair < kMmaTileBlocks / 2; ++pair) {
-    uint32_t a[2][2][4];
-#pragma unroll
-    for (int w = 0; w < 2; ++w) MmaCodes<Format::kBits>::load(tiles[w], pair, lane, a[w]);
-#pragma unroll
-    for (int odd = 0; odd < 2; ++odd) {
-      const bool mine = g == 2 * pair + odd;
-      const Words2 own{{mine ? b.x[0] : 0u, mine ? b.x[1] : 0u}};
-#pragma unroll
-      for (int w = 0; w < 2; ++w) {
-        Sums& to = odd == 0 ? sums[w] : odds[w];
-        to.multiply(a[w][odd], own, to.of);
-      }
-    }
+    uint32_t a[2][4];
+    MmaCodes<Format::kBits>::load(tile, pair, lane, a);
+    const bool mine = g / 2 == pair;
+    const Words2 own{{mine ? acts.codes.x[0] : 0u, mine ? acts.codes.x[1] : 0u}};
+    even.multiply(a[0], own, even.of);
+    odd.multiply(a[1], own, odd.of);
   }
+  RowScales s[2];
+  pair_scales<Format>(tile, g, t, s);
 #pragma unroll
-  for (int w = 0; w < 2; ++w) {
-    sums[w].add(odds[w]);
-    RowScales s[2];
-    pair_scales<Format>(tiles[w], g, t, s);
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      float sum = 0.0f;
-      sums[w].fold(sum, row, 0, s[0], info[0]);
-      sums[w].fold(sum, row, 1, s[1], info[1]);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      acc[w][0][row][0] += sum;
-    }
+  for (int row = 0; row < 2; ++row) {
+    float sum = 0.0f;
+    even.fold(sum, row, 0, s[0], acts.info[0]);
+    odd.fold(sum, row, 1, s[1], acts.info[1]);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    out[row] = sum;
   }
 }
 

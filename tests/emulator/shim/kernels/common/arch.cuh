@@ -42,7 +42,7 @@ inline void lanes_barrier_init(Barrier* barrier, int n_warps) {
   emulator::phase_init(barrier, 32 * n_warps);
 }
 inline void lanes_arrive(Barrier* barrier) { emulator::phase_arrive(barrier); }
-template <int n>
+template <bool kOnce, int n>
 void warp_copy(std::byte* to, const std::byte* const (&from)[n], int bytes, Barrier* barrier) {
   if (threadIdx.x % 32 != 0) return;
   for (int i = 0; i < n; ++i) emulator::phase_copy(barrier, to + i * bytes, from[i], bytes);
