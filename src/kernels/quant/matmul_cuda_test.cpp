@@ -175,6 +175,30 @@ TEST_P(CudaMatmul, GateAndUp) {
   }
 }
 
+// The norm of rows with more columns than a block's threads take at once: one order of its sum,
+// whether 16 warps make the activations (one row) or 8 (more).
+TEST_P(CudaMatmul, NormOfLongRowsHasOneOrder) {
+  constexpr int64_t kHidden = 32;
+  for (const int64_t cols : {int64_t{3584}, int64_t{4352}, int64_t{8448}}) {
+    const CudaMatrix gate(GetParam(), kHidden, cols, 3), up(GetParam(), kHidden, cols, 4);
+    const DeviceArray<float> x = upload(quant::random_activations(8 * cols, 5)),
+                             norm = upload(uniform_values(cols, 0.5f, 1.5f, 6));
+    const NormGateUpActArgs::Static s{cols,          kHidden, kEps, norm.get(), on_device(gate),
+                                      on_device(up), 8};
+    use_workspace(workspace_bytes_cuda(s));
+    StepState step{};
+    std::vector<float> base;
+    for (const int n_rows : {8, 3, 1}) {
+      const DeviceArray<float> h = poisoned<float>(n_rows * kHidden);
+      step.n_rows = n_rows;
+      norm_gate_up_act_cuda(ctx(), {s, &step, x.get(), h.get()});
+      const std::vector<float> got = download(h);
+      if (base.empty()) base = got;
+      EXPECT_TRUE(same_bits(got, std::span(base).first(got.size()))) << cols << ", " << n_rows;
+    }
+  }
+}
+
 // Gate and up hand h over to down as codes: the bits of h as floats.
 TEST_P(CudaMatmul, HiddenFormOfOneRow) {
   const DType type = GetParam();
