@@ -20,7 +20,7 @@
 namespace fathom::quant {
 
 inline constexpr int kMatmulMaxLanes = 7;
-inline constexpr int kActWarps = 8;  // of every block: the norm's sum has one order
+inline constexpr int kActWarps = 8;  // of a block, but of one row (matmul_one_kernel.cuh)
 inline constexpr int kActThreads = 32 * kActWarps;
 inline constexpr int kMatmulMaxStages = 8;
 inline constexpr int kMatmulSharedBytes = 112 << 10;  // of a block: half an SM's, less 2 KB
