@@ -231,7 +231,7 @@ std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vect
     const Samplers samplers(subjects, machine, common);
     const std::vector<Observation> seen =
         observe_subjects(flags, subjects, depths.size(), observe_options(flags, depths.size(), {}),
-                         measure::growth_is_precise, samplers.all(), common);
+                         measure::part_is_precise, samplers.all(), common);
     for (size_t s = 0; s < seen.size(); ++s) out[s].observation = seen[s];
     samplers.fill(out);
   }
@@ -269,7 +269,7 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
   measure::ObserveOptions options = observe_options(flags, depths.size(), {});
   options.source = source.get();
   const std::vector<Observation> seen = observe_subjects(
-      flags, subjects.all, depths.size(), options, measure::residual_is_precise, {}, common);
+      flags, subjects.all, depths.size(), options, measure::part_is_precise, {}, common);
   for (size_t s = 0; s < seen.size(); ++s) results[s].observation = seen[s];
   write_stdout(dump_json(census_json(results, depths)));
   return 0;

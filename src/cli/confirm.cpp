@@ -143,7 +143,7 @@ std::string wall_gap(const report::AttributionReport& base,
                      const report::AttributionReport& changed, const std::string& op,
                      double op_ns) {
   const measure::Attribution &a = base.attribution, &b = changed.attribution;
-  const double wall = b.growth.value - a.growth.value, rest = wall - op_ns;
+  const double wall = b.closure.growth.value - a.closure.growth.value, rest = wall - op_ns;
   const double limit = std::max(a.closure.limit_ns, b.closure.limit_ns);
   return fmt::format("the unwatched step's growth changes by {}, that of {} in it by {}: {} {}",
                      signed_time_text(wall), op, signed_time_text(op_ns), signed_time_text(rest),
@@ -194,7 +194,8 @@ Confirmation confirmation_of(const Knob& knob, const report::AttributionReport& 
   Confirmation out;
   out.knob = knob.text;
   out.basis = knob.basis;
-  std::array<double, 2> step{base.attribution.growth.value, base.attribution.growth.value};
+  std::array<double, 2> step{base.attribution.closure.growth.value,
+                             base.attribution.closure.growth.value};
   for (const Decomposition& before : base.decompositions) {
     const Decomposition* after = find(changed.decompositions, before.op);
     if (!after) continue;
@@ -212,9 +213,9 @@ Confirmation confirmation_of(const Knob& knob, const report::AttributionReport& 
       out.gaps.push_back(*share);
     }
   }
-  const measure::Estimate& wall = changed.attribution.growth;
+  const measure::Estimate& wall = changed.attribution.closure.growth;
   out.effects.push_back({.what = "the unwatched step",
-                         .base_ns = base.attribution.growth.value,
+                         .base_ns = base.attribution.closure.growth.value,
                          .changed_ns = wall.value,
                          .predicted_ns = step,
                          .changed_ci = wall.interval});

@@ -118,7 +118,7 @@ measure::OpGrowth growth_of(const std::string& op, double lo, double hi) {
 report::AttributionReport report_with(double growth) {
   report::AttributionReport out;
   out.attribution.ops = {growth_of("attn", 100, 100 + growth), growth_of("head", 50, 70)};
-  out.attribution.growth = {growth + 20, {growth + 10, growth + 30}};
+  out.attribution.closure.growth = {growth + 20, {growth + 10, growth + 30}};
   out.attribution.closure.limit_ns = 15;
   measure::Decomposition parts;
   parts.op = "attn";
@@ -150,7 +150,7 @@ TEST_F(KnobOfAVariant, NamesTheGapWhereThePredictionFails) {
   const LaunchState launches{{2, 1642}, 0.21, 0.21};
   const report::AttributionReport base = report_with(1200);
   report::AttributionReport slower = report_with(1500);
-  slower.attribution.growth = {1800, {1790, 1810}};
+  slower.attribution.closure.growth = {1800, {1790, 1810}};
   slower.gates = {{.id = "additivity", .pass = false, .value = {}, .limit = {}, .why = "missed"}};
   report::Confirmation c = confirmation_of(parse("values=1"), base, slower, launches);
   EXPECT_THAT(c.gaps, testing::Contains(HasSubstr("the other way")));

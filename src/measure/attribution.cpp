@@ -54,9 +54,6 @@ Series period_series(const DepthSamples& depth) {
 Series untraced_growth(const Observation& o) {
   return minus(untraced_series(o.hi()), untraced_series(o.lo()));
 }
-Series unwatched_growth(const Observation& o) {
-  return minus(unwatched_series(o.hi()), unwatched_series(o.lo()));
-}
 Series period_growth(const Observation& o) {
   return minus(period_series(o.hi()), period_series(o.lo()));
 }
@@ -65,9 +62,9 @@ Estimate estimate(const Series& series) {
   return {hodges_lehmann(series), hodges_lehmann_interval(series)};
 }
 
-Estimate aa_of(const DepthSamples& depth) {
+Estimate aa_of(const UntracedPairs& pairs) {
   Series differences;
-  for (const BlockPair<UntracedBlock>& pair : unwatched_pairs(depth)) {
+  for (const BlockPair<UntracedBlock>& pair : pairs) {
     differences.push_back(pair[1].step_ns() - pair[0].step_ns());
   }
   return estimate(differences);
@@ -75,6 +72,24 @@ Estimate aa_of(const DepthSamples& depth) {
 
 double largest(const Interval& interval) {
   return std::max(std::abs(interval.lo), std::abs(interval.hi));
+}
+
+// The largest difference that equal blocks may have, of either process.
+double aa_floor_of(const Observation& o) {
+  double floor = 0;
+  for (const DepthSamples* depth : {&o.lo(), &o.hi()}) {
+    floor = std::max(floor, largest(aa_of(depth->untraced).interval));
+    if (o.is_apart()) floor = std::max(floor, largest(aa_of(depth->beside).interval));
+  }
+  return floor;
+}
+
+// a - b of independent samples.
+Estimate difference(const Estimate& a, const Estimate& b) {
+  const double value = a.value - b.value;
+  return {value,
+          {value - std::hypot(a.value - a.interval.lo, b.interval.hi - b.value),
+           value + std::hypot(a.interval.hi - a.value, b.value - b.interval.lo)}};
 }
 
 // --- The rows: one of exclusive time and one of idle time for each aligned launch.
@@ -246,34 +261,46 @@ void set_limit(Closure& closure) {
                                                        : "the A/A floor";
 }
 
-// The residual's parts: what watching changes at each anchor, and what the records leave out of the
-// watched steps.
-std::vector<Term> terms_of(const Observation& o, double sum_ns, double growth_ns) {
+// The residual's parts, which add up to it.
+std::vector<Term> terms_of(const Observation& o, const Closure& closure,
+                           const Attribution& figures) {
   const auto centre = [](const Series& series) { return hodges_lehmann(series); };
   const double watching_lo = centre(minus(traced_series(o.lo()), unwatched_series(o.lo())));
   const double watching_hi = centre(minus(traced_series(o.hi()), unwatched_series(o.hi())));
   const double outside_lo = centre(minus(traced_series(o.lo()), period_series(o.lo())));
   const double outside_hi = centre(minus(traced_series(o.hi()), period_series(o.hi())));
   const double traced_growth = centre(minus(traced_series(o.hi()), traced_series(o.lo())));
+  const double unwatched_growth =
+      figures.beside ? figures.beside->growth.value : closure.growth.value;
   std::vector<Term> terms{
       {fmt::format("watched steps take {:+.2f} us at the first depth and {:+.2f} us at the last "
                    "one against unwatched ones",
                    watching_lo * 1e-3, watching_hi * 1e-3),
-       growth_ns - traced_growth},
+       unwatched_growth - traced_growth},
       {fmt::format("the records leave out {:.2f} us of a watched step at the first depth and "
                    "{:.2f} us at the last one",
                    outside_lo * 1e-3, outside_hi * 1e-3),
-       traced_growth - sum_ns}};
-  if (std::abs(terms[1].ns) > std::abs(terms[0].ns)) std::swap(terms[0], terms[1]);
+       traced_growth - (closure.sum.value - closure.correction_ns)}};
+  if (figures.beside) {
+    const double* const there = figures.beside->unwatched_ns;
+    terms.push_back(
+        {fmt::format("unwatched steps take {:+.2f} us at the first depth and {:+.2f} us "
+                     "at the last one in the process that watches",
+                     (there[0] - closure.unwatched_ns[0]) * 1e-3,
+                     (there[1] - closure.unwatched_ns[1]) * 1e-3),
+         closure.growth.value - unwatched_growth});
+  }
+  std::stable_sort(terms.begin(), terms.end(),
+                   [](const Term& a, const Term& b) { return std::abs(a.ns) > std::abs(b.ns); });
   return terms;
 }
 
 Closure closure_of(const Observation& o, const Attribution& figures, const MiddleHalf& middle) {
   Closure closure;
-  closure.unwatched_ns[0] = median(unwatched_series(o.lo()));
-  closure.unwatched_ns[1] = median(unwatched_series(o.hi()));
-  closure.growth = estimate(unwatched_growth(o));
-  closure.aa_floor_ns = std::max(largest(figures.aa[0].interval), largest(figures.aa[1].interval));
+  closure.unwatched_ns[0] = median(untraced_series(o.lo()));
+  closure.unwatched_ns[1] = median(untraced_series(o.hi()));
+  closure.growth = estimate(untraced_growth(o));
+  closure.aa_floor_ns = aa_floor_of(o);
   const Series sums = period_growth(o);
   closure.sum = middle.estimate(sums);
 
@@ -283,7 +310,8 @@ Closure closure_of(const Observation& o, const Attribution& figures, const Middl
   closure.per_launch_ns = watching / n_lo;
   closure.correction_ns = std::max(0.0, closure.per_launch_ns) * (n_hi - n_lo);
 
-  closure.residual = estimate(minus(unwatched_growth(o), sums));
+  closure.residual = o.is_apart() ? difference(closure.growth, closure.sum)
+                                  : estimate(minus(untraced_growth(o), sums));
   closure.residual.value = closure.growth.value - (closure.sum.value - closure.correction_ns);
   closure.residual.interval.lo += closure.correction_ns;
   closure.residual.interval.hi += closure.correction_ns;
@@ -291,7 +319,7 @@ Closure closure_of(const Observation& o, const Attribution& figures, const Middl
   closure.limit_ns += std::abs(closure.correction_ns);
   closure.closes = std::abs(closure.residual.value) <= closure.limit_ns;
   closure.precise = closure.residual.half_width() <= closure.limit_ns;
-  closure.terms = terms_of(o, closure.sum.value - closure.correction_ns, closure.growth.value);
+  closure.terms = terms_of(o, closure, figures);
   return closure;
 }
 
@@ -353,9 +381,10 @@ double overlap_of(const DepthSamples& depth, const MiddleHalf& middle) {
   }));
 }
 
-bool narrow(const Series& series, double growth_ns) {
+// `part`: how much of what R may have belongs to the series.
+bool narrow(const Series& series, double growth_ns, double part = 1) {
   const Estimate e = estimate(series);
-  return e.half_width() <= std::max(kClosureShare * std::abs(growth_ns), kClosureNs);
+  return e.half_width() <= part * std::max(kClosureShare * std::abs(growth_ns), kClosureNs);
 }
 
 }  // namespace
@@ -375,11 +404,14 @@ Attribution attribute(const Observation& o, const std::vector<int64_t>& kv_token
     out.untraced_ns.push_back(median(series));
     out.untraced_ci.push_back(bootstrap_median(series, o.seed, 0.95, kResamples));
   }
-  out.growth = estimate(untraced_growth(o));
   const DepthSamples* anchors[] = {&o.lo(), &o.hi()};
   for (size_t i : {size_t{0}, size_t{1}}) {
     out.overhead[i] = overhead_of(*anchors[i]);
-    out.aa[i] = aa_of(*anchors[i]);
+    out.aa[i] = aa_of(anchors[i]->untraced);
+  }
+  if (o.is_apart()) {
+    out.beside = {{median(unwatched_series(o.lo())), median(unwatched_series(o.hi()))},
+                  estimate(minus(unwatched_series(o.hi()), unwatched_series(o.lo())))};
   }
   out.clock_drift = clock_drift_of(o);
   const MiddleHalf middle(period_growth(o), o.seed);
@@ -388,23 +420,18 @@ Attribution attribute(const Observation& o, const std::vector<int64_t>& kv_token
   out.overlap_lo_ns = overlap_of(o.lo(), middle);
   out.overlap_hi_ns = overlap_of(o.hi(), middle);
   out.closure = closure_of(o, out, middle);
-  if (o.is_apart()) {
-    out.process_share = {out.closure.unwatched_ns[0] / out.untraced_ns.front() - 1,
-                         out.closure.unwatched_ns[1] / out.untraced_ns.back() - 1};
-  }
   out.line = line_through(kv_tokens, out.untraced_ns);
   return out;
 }
 
-bool growth_is_precise(const Observation& o) {
-  const bool untraced = !o.lo().untraced.empty();
-  const Series growth = untraced ? untraced_growth(o) : period_growth(o);
-  return narrow(growth, hodges_lehmann(growth));
+bool residual_is_precise(const Observation& o) {
+  const Series growth = untraced_growth(o);
+  return narrow(minus(growth, period_growth(o)), hodges_lehmann(growth));
 }
 
-bool residual_is_precise(const Observation& o) {
-  const Series growth = unwatched_growth(o);
-  return narrow(minus(growth, period_growth(o)), hodges_lehmann(growth));
+bool part_is_precise(const Observation& o) {
+  const Series growth = o.lo().traced.empty() ? untraced_growth(o) : period_growth(o);
+  return narrow(growth, hodges_lehmann(growth), std::sqrt(0.5));
 }
 
 }  // namespace fathom::measure

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The difference of a step between two depths, launch by launch, and whether it adds up to what the
 // steps take unwatched.
-//   dW   growth of the unwatched step: Hodges-Lehmann over the rounds. Where steps are watched in a
-//        process of its own, that of the unwatched ones in its rounds, since two processes differ
-//        by more than the limit; how much stands beside it
+//   dW   growth of the unwatched step: Hodges-Lehmann over the rounds; on a device, of a process
+//        that never meets a profiler
 //   dx_i growth of a launch's exclusive time, dg_i of the idle time before it: means over the same
 //        middle half of the rounds (ranked by the growth of the whole traced step), so that they
 //        add up exactly; intervals by bootstrap over the rounds
-//   R    dW - (sum dx + sum dg) must be small, and its interval narrow
+//   R    dW - (sum dx + sum dg) must be small, and its interval narrow. Of two processes it has the
+//        errors of both; unwatched steps of the one that watches tell what is theirs: another
+//        process, what watching changes, and what the records leave out add up to R
 // Launches are aligned by (layer, op, ordinal).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,8 +27,6 @@ inline constexpr double kClosureNs = 500;         // or so much, or the A/A floo
 inline constexpr double kOverheadShare = 0.10;    // of a step is what watching may cost
 inline constexpr double kClockDriftShare = 0.02;  // between the arms
 inline constexpr double kFloorShare = 0.10;       // of dW: a higher A/A floor hides what grew
-inline constexpr double kProcessShare =
-    0.03;  // of a step may two processes differ (docs/replay.md)
 
 enum class Match { matched, replaced, added, removed };
 const char* match_name(Match match);
@@ -84,6 +82,12 @@ struct Closure {
   std::vector<Term> terms;  // what the residual consists of, largest first
 };
 
+// Unwatched steps of the process that watches.
+struct Beside {
+  double unwatched_ns[2] = {0, 0};
+  Estimate growth;
+};
+
 struct Line {
   double intercept_ns = 0;
   double slope_ns = 0;              // of a token
@@ -93,13 +97,10 @@ struct Line {
 struct Attribution {
   std::vector<double> untraced_ns;    // [depth], a step: median over the blocks
   std::vector<Interval> untraced_ci;  // 95 %, bootstrap
-  Estimate growth;                    // of that step
-  // Where another process watched: by what share its unwatched steps, those of the closure, take
-  // longer at each anchor.
-  std::optional<std::array<double, 2>> process_share;
-  double overhead[2] = {0, 0};  // of watching, a share, at each anchor
-  Estimate aa[2];               // second minus first block of the anchors' pairs
-  double clock_drift = 0;       // largest share between arms; < 0 = not known
+  std::optional<Beside> beside;       // where another process watched
+  double overhead[2] = {0, 0};        // of watching, a share, at each anchor
+  Estimate aa[2];                     // second minus first block of the anchors' pairs
+  double clock_drift = 0;             // largest share between arms; < 0 = not known
   Closure closure;
   std::vector<LaunchGrowth> launches;  // largest growth first
   std::vector<OpGrowth> ops;           // largest growth first
@@ -113,9 +114,11 @@ struct Attribution {
 // `kv_tokens`: how many tokens of the cache a step at each depth reads.
 Attribution attribute(const Observation& observation, const std::vector<int64_t>& kv_tokens);
 
-// What observe() may stop at: the intervals are as narrow as 2 % of the growth or 0.5 us ask for.
+// What observe() may stop at: the interval of R is as narrow as 2 % of the growth or 0.5 us ask
+// for.
 bool residual_is_precise(const Observation& observation);
-// The same for an observation without traced arms, or with nothing else: of dW alone.
-bool growth_is_precise(const Observation& observation);
+// The same for each of two processes, whose errors add: of dW in an observation without traced
+// arms, of the sum in one with them.
+bool part_is_precise(const Observation& observation);
 
 }  // namespace fathom::measure

@@ -267,25 +267,43 @@ Observation observed_apart(int64_t more_ns) {
   return out;
 }
 
-TEST(Attribution, AnotherProcessClosesAgainstItsOwnUnwatchedSteps) {
-  const Observation o = observed_apart(1'000);  // 2.5 % of the growth
+TEST(Attribution, OfTwoProcessesTheOneThatNeverMetAWatcherIsTheTruth) {
+  const Observation o = observed_apart(500);  // 1.25 % of the growth
   const Attribution a = attribute(o, {65, 1642});
+  EXPECT_NEAR(a.closure.growth.value, kLayers * 40'000, 1) << "the quoted step's";
+  EXPECT_NEAR(a.untraced_ns[1], a.closure.unwatched_ns[1], 1);
+  EXPECT_NEAR(a.closure.sum.value, kLayers * 40'500, 1);
+  EXPECT_NEAR(a.closure.residual.value, -kLayers * 500, 1)
+      << "against the truth, not against itself";
   EXPECT_TRUE(a.closure.closes);
-  EXPECT_NEAR(a.closure.residual.value, 0, 1);
-  EXPECT_NEAR(a.closure.growth.value, kLayers * 41'000, 1);
-  EXPECT_NEAR(a.growth.value, kLayers * 40'000, 1) << "the quoted step's";
-  EXPECT_NEAR(a.untraced_ns[1], a.closure.unwatched_ns[1] - kLayers * 1'000, 1);
-  ASSERT_TRUE(a.process_share.has_value());
-  EXPECT_NEAR((*a.process_share)[0], 0, 1e-6);
-  EXPECT_NEAR((*a.process_share)[1], kLayers * 1'000 / a.untraced_ns[1], 1e-6);
+  ASSERT_TRUE(a.beside.has_value());
+  EXPECT_NEAR(a.beside->growth.value, kLayers * 40'500, 1);
+  EXPECT_NEAR(a.beside->unwatched_ns[0], a.closure.unwatched_ns[0], 1);
+  EXPECT_NEAR(a.overhead[0], 13 * 40.0 / 682'000, 1e-4) << "within the process that watches";
   SyntheticProgram together = model();
-  EXPECT_FALSE(attributed(together).process_share.has_value());
+  EXPECT_FALSE(attributed(together).beside.has_value());
 }
 
-TEST(Attribution, AWatcherThatChangesItsWholeProcessShows) {
-  const Attribution a = attribute(observed_apart(8'000), {65, 1642});
-  EXPECT_TRUE(a.closure.closes) << "within itself";
-  EXPECT_GT((*a.process_share)[1], kProcessShare);
+TEST(Attribution, AWatcherThatChangesItsWholeProcessDoesNotClose) {
+  const Attribution a = attribute(observed_apart(1'000), {65, 1642});
+  EXPECT_FALSE(a.closure.closes) << "2.5 % of the growth";
+  ASSERT_EQ(a.closure.terms.size(), 3u);
+  EXPECT_THAT(a.closure.terms.front().name, HasSubstr("+4.00 us at the last one in the process"));
+  double sum = 0;
+  for (const Term& term : a.closure.terms) sum += term.ns;
+  EXPECT_NEAR(sum, a.closure.residual.value, 1e-6) << "the terms are all there is";
+}
+
+TEST(Attribution, TheResidualOfTwoProcessesHasTheErrorsOfBoth) {
+  SyntheticProgram quoted = model(), watching = model();
+  quoted.noise = watching.noise = 0.2;
+  Observation o = observed(quoted, 60);
+  for (DepthSamples& depth : o.depths) depth.traced.clear();
+  add_watched(o, observed(watching, 60));
+  const Attribution a = attribute(o, {65, 1642});
+  const double growth = a.closure.growth.half_width(), sum = a.closure.sum.half_width();
+  EXPECT_GT(a.closure.residual.half_width(), std::max(growth, sum));
+  EXPECT_NEAR(a.closure.residual.half_width(), std::hypot(growth, sum), 0.2 * growth);
 }
 
 TEST(Observation, ABlockFarFromItsArmIsFlaggedAndKept) {

@@ -27,6 +27,8 @@ Gate additivity_gate(const Attribution& a) {
         fmt::format("the ops' growth misses the unwatched step's {} by {}, {} are allowed ({})",
                     signed_time_text(c.growth.value), signed_time_text(c.residual.value),
                     time_text(c.limit_ns), c.limit_why);
+    gate.why += fmt::format("; a growth of {} would drown it: give anchors farther apart",
+                            time_text(std::abs(c.residual.value) / measure::kClosureShare));
   } else if (!c.precise) {
     gate.why = fmt::format(
         "the interval of what is left over is ± {} wide, {} are allowed ({}): give it more "
@@ -61,20 +63,19 @@ Gate overhead_gate(const AttributionReport& r, int anchor) {
                          anchor == 0 ? r.depths.front() : r.depths.back(), 100 * overhead)};
 }
 
-// A watcher may change what it watches; and two processes have their memory in other places.
-Gate process_gate(const AttributionReport& r) {
-  const std::array<double, 2>& shares = *r.attribution.process_share;
-  const bool at_lo = std::abs(shares[0]) > std::abs(shares[1]);
-  const double share = at_lo ? shares[0] : shares[1];
+// Two processes have their memory in other places, and a profiler may slow what it does not watch:
+// no more than the sum may miss.
+Gate process_gate(const Attribution& a) {
+  const double apart = a.beside->growth.value - a.closure.growth.value;
   return {.id = "processes",
-          .pass = std::abs(share) <= measure::kProcessShare,
-          .value = std::abs(share),
-          .limit = measure::kProcessShare,
-          .why = fmt::format("unwatched steps of the process that watches take {:+.2f} % at depth "
-                             "{} against those of one without a profiler; they grow by {}, not {}",
-                             100 * share, at_lo ? r.depths.front() : r.depths.back(),
-                             signed_time_text(r.attribution.closure.growth.value),
-                             signed_time_text(r.attribution.growth.value))};
+          .pass = std::abs(apart) <= a.closure.limit_ns,
+          .value = std::abs(apart) * 1e-3,
+          .limit = a.closure.limit_ns * 1e-3,
+          .why = fmt::format("unwatched steps grow by {} in the process that watches and by {} in "
+                             "the one without a profiler, {} apart may be ({})",
+                             signed_time_text(a.beside->growth.value),
+                             signed_time_text(a.closure.growth.value),
+                             time_text(a.closure.limit_ns), a.closure.limit_why)};
 }
 
 Gate clock_gate(const Attribution& a) {
@@ -129,7 +130,7 @@ Gate plan_gate(const AttributionReport& r, const LogitsHashes& hashes) {
 std::vector<Gate> attribution_gates(const AttributionReport& r) {
   std::vector<Gate> gates{additivity_gate(r.attribution), aa_gate(r.attribution),
                           overhead_gate(r, 0), overhead_gate(r, 1), clock_gate(r.attribution)};
-  if (r.attribution.process_share) gates.push_back(process_gate(r));
+  if (r.attribution.beside) gates.push_back(process_gate(r.attribution));
   if (r.costs_lo.empty()) return gates;
   for (size_t i = 0; i < r.depths.size(); ++i) gates.push_back(anchor_gate(r, i));
   if (r.peaks.memory_gbps > 0) {

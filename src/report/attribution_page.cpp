@@ -109,13 +109,14 @@ std::string cards(const AttributionReport& r) {
     return fmt::format("<div class=\"card\"><b>{}</b><span>{}</span></div>", figure, escaped(what));
   };
   const measure::OpGrowth& top = a.ops.front();
-  return fmt::format("<div class=\"cards\">{}{}{}{}</div>\n",
-                     card(signed_time_text(a.growth.value),
-                          fmt::format("± {} a step, unwatched", time_text(a.growth.half_width()))),
-                     card(fmt::format("{:.0f} %", 100 * top.growth.value / a.closure.growth.value),
-                          fmt::format("of it in {}", top.op)),
-                     card(time_text(a.line.slope_ns * 1000), "every 1,000 tokens"),
-                     card(time_text(a.closure.aa_floor_ns), "what equal steps differ by (A/A)"));
+  return fmt::format(
+      "<div class=\"cards\">{}{}{}{}</div>\n",
+      card(signed_time_text(a.closure.growth.value),
+           fmt::format("± {} a step, unwatched", time_text(a.closure.growth.half_width()))),
+      card(fmt::format("{:.0f} %", 100 * top.growth.value / a.closure.growth.value),
+           fmt::format("of it in {}", top.op)),
+      card(time_text(a.line.slope_ns * 1000), "every 1,000 tokens"),
+      card(time_text(a.closure.aa_floor_ns), "what equal steps differ by (A/A)"));
 }
 
 Waterfall waterfall_of(const AttributionReport& r) {
@@ -238,10 +239,10 @@ std::string growth_rows(const AttributionReport& r) {
       true);
   rows += row({"left over", "", "", "", interval_text(a.closure.residual), "",
                share(a.closure.residual.value), ""});
-  if (a.process_share) {
-    rows += row({"step, no profiler", "", time_text(a.untraced_ns.front()),
-                 time_text(a.untraced_ns.back()), interval_text(a.growth), "",
-                 share(a.growth.value), "in another process"});
+  if (a.beside) {
+    rows += row({"unwatched beside watched", "", time_text(a.beside->unwatched_ns[0]),
+                 time_text(a.beside->unwatched_ns[1]), interval_text(a.beside->growth), "",
+                 share(a.beside->growth.value), "other process"});
   }
   return rows;
 }

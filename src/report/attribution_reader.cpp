@@ -314,8 +314,8 @@ std::optional<Confirmation::Effect> effect_of(const Confirmation::Effect& stored
                                               const AttributionReport& before,
                                               const measure::Attribution& after) {
   Confirmation::Effect out = stored;
-  const measure::Estimate* changed = &after.growth;
-  out.base_ns = before.attribution.growth.value;
+  const measure::Estimate* changed = &after.closure.growth;
+  out.base_ns = before.attribution.closure.growth.value;
   if (out.what.ends_with(kInTheEngine)) {
     const std::string op = out.what.substr(0, out.what.size() - std::string(kInTheEngine).size());
     const auto base =
@@ -472,8 +472,8 @@ Json attribution_figures(const AttributionReport& r, const Json& document) {
   Json all = attribution_json(r);
   Json out;
   for (const char* key :
-       {"rounds", "depths", "line", "growth", "process_share", "closure", "aa", "overhead",
-        "clock_drift", "idle", "overlap_ns", "ops", "launches", "decompositions", "diagnoses"}) {
+       {"rounds", "depths", "line", "beside", "closure", "aa", "overhead", "clock_drift", "idle",
+        "overlap_ns", "ops", "launches", "decompositions", "diagnoses"}) {
     out[key] = all.at(key);
   }
   out["peaks"]["memory_gbps"] = r.peaks.memory_gbps;

@@ -42,7 +42,7 @@ AttributionReport report() {
   a.untraced_ns = {1'000'000, 1'401'000};
   a.untraced_ci = {{999'000, 1'001'000}, {1'400'000, 1'402'000}};
   a.ops = {op("attn", 200'000, 600'000), op("qkv", 300'000, 300'000)};
-  a.growth = a.closure.growth = {401'000, {400'000, 402'000}};
+  a.closure.growth = {401'000, {400'000, 402'000}};
   a.closure.unwatched_ns[0] = 1'000'000;
   a.closure.unwatched_ns[1] = 1'401'000;
   a.closure.sum = {400'000, {399'000, 401'000}};
@@ -72,12 +72,10 @@ AttributionReport open_report() {
 
 TEST(AttributionReport, TwoProcessesStandBesideEachOtherAndMayNotPartFar) {
   AttributionReport r = report();
-  r.attribution.untraced_ns = {1'002'000, 1'409'000};
-  r.attribution.growth = {407'000, {406'500, 407'500}};
-  r.attribution.process_share = {-0.002, -0.0057};
+  r.attribution.beside = {{1'002'000, 1'409'000}, {407'000, {406'500, 407'500}}};
   const std::string text = attribution_text(r, false);
   EXPECT_THAT(text, HasSubstr("step, unwatched"));
-  EXPECT_THAT(text, HasSubstr("step, no profiler"));
+  EXPECT_THAT(text, HasSubstr("unwatched beside watched"));
   EXPECT_THAT(text, HasSubstr("1409.00"));
   EXPECT_THAT(text, HasSubstr("+407.00 ± 0.50"));
   const auto gate = [&] {
@@ -87,11 +85,12 @@ TEST(AttributionReport, TwoProcessesStandBesideEachOtherAndMayNotPartFar) {
     return Gate{};
   };
   EXPECT_TRUE(gate().pass);
-  EXPECT_THAT(gate().why, HasSubstr("-0.57 % at depth 1641"));
-  (*r.attribution.process_share)[0] = 0.032;
+  EXPECT_EQ(gate().value, 6.0);
+  EXPECT_EQ(gate().limit, 8.02) << "what the sum may miss";
+  EXPECT_THAT(gate().why, HasSubstr("+407 µs in the process that watches"));
+  r.attribution.beside->growth.value = 391'000;
   EXPECT_FALSE(gate().pass);
-  EXPECT_THAT(gate().why, HasSubstr("+3.20 % at depth 64"));
-  r.attribution.process_share.reset();
+  r.attribution.beside.reset();
   EXPECT_EQ(gate().id, "") << "one process";
 }
 
