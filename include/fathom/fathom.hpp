@@ -75,8 +75,9 @@ class FATHOM_API Model {
   // use.
   void set_op_scope_sink(OpScopeSink* sink);
 
-  // Told of every op of a step while the backend records it as a graph; replays tell nobody. To be
-  // set before the first step, and to outlive the model. Steps run as they do without it.
+  // Told of every op of a step while the backend records it as a graph; replays tell nobody. It is
+  // to outlive the model. Steps run as they do without it; those recorded before are recorded anew
+  // when they run next.
   void set_capture_scope_sink(OpScopeSink* sink);
 
   // Whether decode steps may run as graphs where the backend has them, as they do at first.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the records of watched steps come from: op scopes where ops run on the host, else the
-// backend's own source. A device is watched in a process of its own, so that the unwatched steps
-// never ran under a profiler: this program once more, with a hidden flag, which hands its windows
-// back as JSON through a pipe.
+// backend's own source. A device is measured in a process of its own, into which the profiler comes
+// when all that is quoted is measured: this program once more, with a hidden flag, which hands its
+// blocks back as JSON through a pipe.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "device/trace.hpp"
 #include "fathom/fathom.hpp"
+#include "measure/decomposition.hpp"
 #include "measure/observation.hpp"
 
 namespace fathom::cli {
@@ -26,12 +27,14 @@ bool is_watched_apart(const CommonFlags& common);
 // Throws Error{unavailable} when the backend cannot trace.
 void require_trace_source(const CommonFlags& common);
 
-// `n_ops`: of a step. Ask before a device is first used.
+// `n_ops`: of a step. A device's names what is captured from then on.
 std::unique_ptr<TraceSource> make_trace_source(const CommonFlags& common, size_t n_ops);
 
 struct CensusResult {
-  measure::Observation observation;  // its traced part
+  measure::Observation observation;
   uint64_t logits_hash[2] = {0, 0};  // of a watched step at each anchor
+  measure::Peaks peaks{};
+  std::vector<double> memory_gbps{};  // samples
 };
 // Of each engine.
 Json census_json(const std::vector<CensusResult>& results, const std::vector<int64_t>& depths);

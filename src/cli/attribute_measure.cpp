@@ -18,8 +18,7 @@ namespace {
 using measure::Observation;
 
 Subject open_subject(const AttributeFlags& flags, const std::vector<int64_t>& depths,
-                     const CommonFlags& common, const Knob* knob = nullptr,
-                     OpScopeSink* capture_sink = nullptr) {
+                     const CommonFlags& common, const Knob* knob = nullptr) {
   OpenOptions options = open_options(flags.model, common);
   options.n_ctx = depths.back() + 1;
   options.max_sequences = static_cast<int>(depths.size()) * flags.n_parallel;
@@ -31,12 +30,11 @@ Subject open_subject(const AttributeFlags& flags, const std::vector<int64_t>& de
       nullptr,
       {},
       {}};
-  if (const DeviceApi* device = device_of(common); device && !capture_sink) {
-    subject.kernels = std::make_unique<EngineKernels>(*device);
-    capture_sink = subject.kernels.get();
-  }
   Model& model = subject.opened->model;
-  model.set_capture_scope_sink(capture_sink);
+  if (const DeviceApi* device = device_of(common)) {
+    subject.kernels = std::make_unique<EngineKernels>(*device);
+    model.set_capture_scope_sink(subject.kernels.get());
+  }
   ProgressBar bar("filling", common.quiet);
   const auto fill = [&] {
     subject.program = std::make_unique<ModelProgram>(
@@ -117,35 +115,39 @@ class Samplers {
   std::vector<size_t> of_;  // of each subject
 };
 
-// The steps of all subjects in the same rounds, apart again.
-std::vector<Observation> observe_subjects(const AttributeFlags& flags,
-                                          std::vector<Subject>& subjects, size_t n_depths,
-                                          measure::ObserveOptions options,
+// The steps of all programs in the same rounds, apart again.
+std::vector<Observation> observe_programs(const AttributeFlags& flags,
+                                          const std::vector<measure::StepProgram*>& programs,
+                                          size_t n_depths, measure::ObserveOptions options,
                                           bool (*precise)(const Observation&),
                                           const std::vector<PeakSampler*>& samplers,
                                           const CommonFlags& common) {
   const size_t n = n_depths;
-  std::vector<measure::StepProgram*> programs;
-  for (const Subject& subject : subjects) programs.push_back(subject.program.get());
-  const auto of_subject = [n](const Observation& all, size_t s) {
+  const auto of_program = [n](const Observation& all, size_t s) {
     std::vector<size_t> indices(n);
     for (size_t i = 0; i < n; ++i) indices[i] = s * n + i;
     return measure::of_depths(all, indices);
   };
-  options.n_depths = n * subjects.size();
-  for (size_t s = 0; s < subjects.size(); ++s) {
+  options.n_depths = n * programs.size();
+  for (size_t s = 0; s < programs.size(); ++s) {
     options.traced.insert(options.traced.end(), {s * n, s * n + n - 1});
   }
   options.precise_enough = [&](const Observation& all) {
-    for (size_t s = 0; s < subjects.size(); ++s) {
-      if (!precise(of_subject(all, s))) return false;
+    for (size_t s = 0; s < programs.size(); ++s) {
+      if (!precise(of_program(all, s))) return false;
     }
     return true;
   };
   ProgramSeries series(programs, n);
   const Observation all = observe_all(flags, series, options, samplers, common);
   std::vector<Observation> out;
-  for (size_t s = 0; s < subjects.size(); ++s) out.push_back(of_subject(all, s));
+  for (size_t s = 0; s < programs.size(); ++s) out.push_back(of_program(all, s));
+  return out;
+}
+
+std::vector<measure::StepProgram*> programs_of(const std::vector<Subject>& subjects) {
+  std::vector<measure::StepProgram*> out;
+  for (const Subject& subject : subjects) out.push_back(subject.program.get());
   return out;
 }
 
@@ -178,9 +180,9 @@ CacheFill fill_of(const AttributeFlags& flags) {
 }
 
 Subjects open_subjects(const AttributeFlags& flags, const std::vector<int64_t>& depths,
-                       const CommonFlags& common, OpScopeSink* capture_sink) {
+                       const CommonFlags& common) {
   Subjects out;
-  out.all.push_back(open_subject(flags, depths, common, nullptr, capture_sink));
+  out.all.push_back(open_subject(flags, depths, common));
   OpenOptions base = open_options(flags.model, common);
   base.variant = flags.variant;
   const Backend& backend = engine::select_backend(common.backend, common.backend_dir);
@@ -189,7 +191,7 @@ Subjects open_subjects(const AttributeFlags& flags, const std::vector<int64_t>& 
   }
   for (const Knob& knob : out.knobs) {
     try {
-      out.all.push_back(open_subject(flags, depths, common, &knob, capture_sink));
+      out.all.push_back(open_subject(flags, depths, common, &knob));
     } catch (const Error& e) {
       if (e.code() != ErrorCode::out_of_memory) throw;
       fail(ErrorCode::out_of_memory,
@@ -214,27 +216,18 @@ std::vector<Measured> measure_together(const AttributeFlags& flags,
   measure::ObserveOptions options = observe_options(flags, depths.size(), {});
   options.source = source.get();
   const std::vector<Observation> seen =
-      observe_subjects(flags, subjects, depths.size(), options, measure::residual_is_precise,
-                       samplers.all(), common);
+      observe_programs(flags, programs_of(subjects), depths.size(), options,
+                       measure::residual_is_precise, samplers.all(), common);
   for (size_t s = 0; s < seen.size(); ++s) out[s].observation = seen[s];
   samplers.fill(out);
   count_base(out, subjects, depths.size());
   return out;
 }
 
-std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vector<int64_t>& depths,
-                                    std::vector<Subject> subjects, const measure::Machine& machine,
-                                    const Context& context) {
+std::vector<Measured> measure_apart(const std::vector<int64_t>& depths,
+                                    std::vector<Subject> subjects, const Context& context) {
   const CommonFlags& common = context.flags;
   std::vector<Measured> out = facts_of(subjects);
-  {
-    const Samplers samplers(subjects, machine, common);
-    const std::vector<Observation> seen =
-        observe_subjects(flags, subjects, depths.size(), observe_options(flags, depths.size(), {}),
-                         measure::part_is_precise, samplers.all(), common);
-    for (size_t s = 0; s < seen.size(); ++s) out[s].observation = seen[s];
-    samplers.fill(out);
-  }
   for (size_t s = 0; s < out.size(); ++s) {
     out[s].eager = time_eager_steps(subjects[s].opened->model, *subjects[s].program, depths.size());
   }
@@ -242,35 +235,56 @@ std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vect
   subjects.clear();
   std::vector<CensusResult> censuses = census_in_child(context.arguments);
   if (censuses.size() != out.size()) {
-    fail(ErrorCode::internal, "the process that watches saw {} engines, not {}", censuses.size(),
+    fail(ErrorCode::internal, "the process that measures saw {} engines, not {}", censuses.size(),
          out.size());
   }
   for (size_t s = 0; s < out.size(); ++s) {
-    measure::add_watched(out[s].observation, std::move(censuses[s].observation));
+    out[s].observation = std::move(censuses[s].observation);
+    out[s].peaks = censuses[s].peaks;
+    out[s].memory_gbps = std::move(censuses[s].memory_gbps);
     for (const int i : {0, 1}) out[s].facts.watched_hash[i] = censuses[s].logits_hash[i];
   }
   return out;
 }
 
 int census_child(const AttributeFlags& flags, const CommonFlags& common) {
-  const std::vector<int64_t> all = depths_of(flags);
-  const std::vector<int64_t> depths{all.front(), all.back()};
-  // A device's source must be there before the device is used; the host's needs the ops' number.
-  std::unique_ptr<TraceSource> source;
-  if (is_watched_apart(common)) source = make_trace_source(common, 0);
-  Subjects subjects = open_subjects(flags, depths, common, source ? &source->scopes() : nullptr);
-  if (!source) source = make_trace_source(common, subjects.all.front().n_ops());
-  std::vector<CensusResult> results;
-  for (const Subject& subject : subjects.all) {
-    Facts facts(subject);
-    hash_watched(facts, *subject.program, *source, depths.size());
-    results.push_back({{}, {facts.watched_hash[0], facts.watched_hash[1]}});
+  const std::vector<int64_t> depths = depths_of(flags);
+  std::vector<Subject> subjects = open_subjects(flags, depths, common).all;
+  std::vector<Measured> measured = facts_of(subjects);
+  const std::vector<measure::StepProgram*> programs = programs_of(subjects);
+  std::vector<Observation> unwatched;
+  {
+    const Samplers samplers(subjects, measure::inspect_machine(), common);
+    unwatched =
+        observe_programs(flags, programs, depths.size(), observe_options(flags, depths.size(), {}),
+                         measure::part_is_precise, samplers.all(), common);
+    samplers.fill(measured);
   }
-  measure::ObserveOptions options = observe_options(flags, depths.size(), {});
+  // Until here nothing that watches was in this process; from here on memory is the same.
+  const auto source = make_trace_source(common, subjects.front().n_ops());
+  std::vector<AnchorsOf> anchors;
+  std::vector<measure::StepProgram*> ends;
+  for (size_t s = 0; s < subjects.size(); ++s) {
+    if (is_watched_apart(common)) {
+      subjects[s].opened->model.set_capture_scope_sink(&source->scopes());
+    }
+    hash_watched(measured[s].facts, *subjects[s].program, *source, depths.size());
+    anchors.emplace_back(*subjects[s].program, depths.size());
+  }
+  for (AnchorsOf& program : anchors) ends.push_back(&program);
+  measure::ObserveOptions options = observe_options(flags, 2, {});
   options.source = source.get();
-  const std::vector<Observation> seen = observe_subjects(
-      flags, subjects.all, depths.size(), options, measure::part_is_precise, {}, common);
-  for (size_t s = 0; s < seen.size(); ++s) results[s].observation = seen[s];
+  std::vector<Observation> watched =
+      observe_programs(flags, ends, 2, options, measure::part_is_precise, {}, common);
+  std::vector<CensusResult> results;
+  for (size_t s = 0; s < subjects.size(); ++s) {
+    measure::add_watched(unwatched[s], std::move(watched[s]));
+    const uint64_t* const hash = measured[s].facts.watched_hash;
+    results.push_back({std::move(unwatched[s]),
+                       {hash[0], hash[1]},
+                       measured[s].peaks,
+                       std::move(measured[s].memory_gbps)});
+  }
   write_stdout(dump_json(census_json(results, depths)));
   return 0;
 }

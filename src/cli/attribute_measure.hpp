@@ -42,7 +42,7 @@ CacheFill fill_of(const AttributeFlags& flags);
 
 // A loaded model with its sequences at the depths.
 struct Subject {
-  std::unique_ptr<EngineKernels> kernels;  // null where another sink hears of captures
+  std::unique_ptr<EngineKernels> kernels;  // of a device
   std::unique_ptr<OpenedModel> opened;     // stays where it is, as the program refers to it
   std::unique_ptr<ModelProgram> program;
   std::vector<std::vector<measure::CostRecorder::Entry>> costs;  // [depth]
@@ -58,7 +58,7 @@ struct Subjects {
 };
 // Throws Error{out_of_memory} that says which of them does not fit.
 Subjects open_subjects(const AttributeFlags& flags, const std::vector<int64_t>& depths,
-                       const CommonFlags& common, OpScopeSink* capture_sink = nullptr);
+                       const CommonFlags& common);
 
 // What is left of a subject when its model is closed.
 struct Facts {
@@ -91,14 +91,14 @@ std::vector<Measured> measure_together(const AttributeFlags& flags,
                                        const std::vector<int64_t>& depths,
                                        std::vector<Subject> subjects,
                                        const measure::Machine& machine, const CommonFlags& common);
-// Unwatched steps here; then, when the models here are closed, watched and unwatched ones in turn
-// in a process of their own.
-std::vector<Measured> measure_apart(const AttributeFlags& flags, const std::vector<int64_t>& depths,
-                                    std::vector<Subject> subjects, const measure::Machine& machine,
-                                    const Context& context);
+// When the models here are closed, in a process of their own: all depths, while nothing that
+// watches is in that process; then, of the same models, watched and unwatched steps of the anchors
+// in turn.
+std::vector<Measured> measure_apart(const std::vector<int64_t>& depths,
+                                    std::vector<Subject> subjects, const Context& context);
 
-// The whole program of a child process, which writes one JSON document: the watched steps, or what
-// counters and stalls say.
+// The whole program of a child process, which writes one JSON document: the steps, or what counters
+// and stalls say.
 int census_child(const AttributeFlags& flags, const CommonFlags& common);
 int evidence_child(const AttributeFlags& flags, const CommonFlags& common);
 

@@ -70,6 +70,22 @@ class ModelProgram : public measure::StepProgram {
   std::optional<GpuClock> gpu_clock_;  // of a device
 };
 
+// Of a program its first depth and its last.
+class AnchorsOf : public measure::StepProgram {
+ public:
+  AnchorsOf(measure::StepProgram& program, size_t n_depths)
+      : program_(program), last_(n_depths - 1) {}
+  void step(size_t depth) override { program_.step(depth == 0 ? 0 : last_); }
+  void watch(OpScopeSink* scopes) override { program_.watch(scopes); }
+  int n_ahead() const override { return program_.n_ahead(); }
+  void wait() override { program_.wait(); }
+  double clock_speed() override { return program_.clock_speed(); }
+
+ private:
+  measure::StepProgram& program_;
+  size_t last_;
+};
+
 // The programs of several models as one: the depths of the first, then those of the next.
 class ProgramSeries : public measure::StepProgram {
  public:

@@ -294,7 +294,7 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   std::vector<Measured> measured =
       on_host && !flags.separate
           ? measure_together(flags, depths, std::move(subjects.all), machine, common)
-          : measure_apart(flags, depths, std::move(subjects.all), machine, context);
+          : measure_apart(depths, std::move(subjects.all), context);
   machine_json["state"]["after"] = guard.state();
   for (const Measured& m : measured) {
     if (m.observation.problem.empty()) continue;

@@ -42,9 +42,10 @@ struct Backend {
   // read the host's StepState while they are submitted only, and bear rows with pos = -1.
   bool has_graphs = false;
   int default_ubatch = 512;  // rows of a prefill step, where the user does not say
-  // What can watch the device; null where nothing can. To be called before the device is touched,
-  // one of them in a process: what it does to the process stays, so that no time is a headline's
-  // afterwards. They throw Error{unavailable} that says in a sentence what is in the way.
+  // What can watch the device; null where nothing can. One of them in a process: what it does to
+  // the process stays, so that no time is a headline's afterwards. A trace names what is captured
+  // after it was called; the others are to be called before the device is touched. They throw
+  // Error{unavailable} that says in a sentence what is in the way.
   TraceSource& (*trace_source)() = nullptr;
   CounterSource& (*counter_source)() = nullptr;
   StallSource& (*stall_source)() = nullptr;

@@ -45,6 +45,7 @@ void StepGraph::run(const StepContext& step, OpScopeSink* capture_sink) {
   recorded.captured = true;
   captured_.push_back({step.state, step.draw != nullptr,
                        capture_graph(step.device, stream, [&] { decode_step(recorded); })});
+  ++n_captures_;
 }
 
 }  // namespace fathom::engine

@@ -24,7 +24,10 @@ class StepGraph {
   // the ops while they are captured.
   void run(const StepContext& step, OpScopeSink* capture_sink);
 
-  int64_t n_captures() const { return static_cast<int64_t>(captured_.size()); }
+  // What runs from now on is captured anew. REQUIRES: no replay is on its way.
+  void forget() { captured_.clear(); }
+
+  int64_t n_captures() const { return n_captures_; }
   int64_t n_replays() const { return n_replays_; }
 
  private:
@@ -34,6 +37,7 @@ class StepGraph {
     Graph graph;
   };
   std::vector<Captured> captured_;
+  int64_t n_captures_ = 0;
   int64_t n_replays_ = 0;
 };
 

@@ -133,6 +133,12 @@ StepRunner::~StepRunner() {
   }
 }
 
+void StepRunner::set_capture_sink(OpScopeSink* sink) {
+  synchronize();
+  graph_.forget();
+  capture_sink_ = sink;
+}
+
 void StepRunner::synchronize() {
   if (!submitted_) return;
   submitted_ = false;

@@ -76,8 +76,9 @@ class StepRunner {
   const StepShape& shape() const { return shape_; }
   // With a sink, steps run op by op.
   void set_sink(OpScopeSink* sink) { exec_.sink = sink; }
-  // Told of the ops of steps while they are captured, which go on to run as graphs.
-  void set_capture_sink(OpScopeSink* sink) { capture_sink_ = sink; }
+  // Told of the ops of steps while they are captured, which go on to run as graphs; what was
+  // captured before is captured anew.
+  void set_capture_sink(OpScopeSink* sink);
   void set_graph_replay(bool replays) { graphs_ = replays; }
   int64_t captures() const { return graph_.n_captures(); }  // must not grow with the depth
   int64_t replays() const { return graph_.n_replays(); }

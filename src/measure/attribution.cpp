@@ -74,7 +74,7 @@ double largest(const Interval& interval) {
   return std::max(std::abs(interval.lo), std::abs(interval.hi));
 }
 
-// The largest difference that equal blocks may have, of either process.
+// The largest difference that equal blocks may have.
 double aa_floor_of(const Observation& o) {
   double floor = 0;
   for (const DepthSamples* depth : {&o.lo(), &o.hi()}) {
@@ -285,7 +285,7 @@ std::vector<Term> terms_of(const Observation& o, const Closure& closure,
     const double* const there = figures.beside->unwatched_ns;
     terms.push_back(
         {fmt::format("unwatched steps take {:+.2f} us at the first depth and {:+.2f} us "
-                     "at the last one in the process that watches",
+                     "at the last one when the profiler is there",
                      (there[0] - closure.unwatched_ns[0]) * 1e-3,
                      (there[1] - closure.unwatched_ns[1]) * 1e-3),
          closure.growth.value - unwatched_growth});

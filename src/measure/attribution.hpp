@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The difference of a step between two depths, launch by launch, and whether it adds up to what the
 // steps take unwatched.
-//   dW   growth of the unwatched step: Hodges-Lehmann over the rounds; on a device, of a process
-//        that never meets a profiler
+//   dW   growth of the unwatched step: Hodges-Lehmann over the rounds; on a device, of rounds
+//   before
+//        the profiler comes into the process
 //   dx_i growth of a launch's exclusive time, dg_i of the idle time before it: means over the same
 //        middle half of the rounds (ranked by the growth of the whole traced step), so that they
 //        add up exactly; intervals by bootstrap over the rounds
-//   R    dW - (sum dx + sum dg) must be small, and its interval narrow. Of two processes it has the
-//        errors of both; unwatched steps of the one that watches tell what is theirs: another
-//        process, what watching changes, and what the records leave out add up to R
+//   R    dW - (sum dx + sum dg) must be small, and its interval narrow. Where the profiler comes
+//   later
+//        it has the errors of both windows; what the profiler's presence changes, what watching
+//        changes and what the records leave out add up to R
 // Launches are aligned by (layer, op, ordinal).
 #pragma once
 
@@ -82,7 +84,7 @@ struct Closure {
   std::vector<Term> terms;  // what the residual consists of, largest first
 };
 
-// Unwatched steps of the process that watches.
+// Unwatched steps in the rounds of the watched ones, with the profiler there.
 struct Beside {
   double unwatched_ns[2] = {0, 0};
   Estimate growth;
@@ -97,7 +99,7 @@ struct Line {
 struct Attribution {
   std::vector<double> untraced_ns;    // [depth], a step: median over the blocks
   std::vector<Interval> untraced_ci;  // 95 %, bootstrap
-  std::optional<Beside> beside;       // where another process watched
+  std::optional<Beside> beside;       // of a device
   double overhead[2] = {0, 0};        // of watching, a share, at each anchor
   Estimate aa[2];                     // second minus first block of the anchors' pairs
   double clock_drift = 0;             // largest share between arms; < 0 = not known

@@ -254,8 +254,8 @@ TEST(Attribution, FitsALineThroughAllDepths) {
   EXPECT_NEAR(a.closure.growth.value, 300'000, 1);
 }
 
-// What a device's two processes give: unwatched steps of one, watched and unwatched ones of another
-// in which attn takes `more_ns` longer at depth, as the caches lie elsewhere.
+// What a device gives: unwatched steps, then watched and unwatched ones in rounds in which attn
+// takes `more_ns` longer at depth, as a profiler is there.
 Observation observed_apart(int64_t more_ns) {
   SyntheticProgram quoted = model(), watching = model();
   for (test::SyntheticOp& op : watching.ops) {
@@ -267,7 +267,7 @@ Observation observed_apart(int64_t more_ns) {
   return out;
 }
 
-TEST(Attribution, OfTwoProcessesTheOneThatNeverMetAWatcherIsTheTruth) {
+TEST(Attribution, StepsBeforeTheProfilerCameAreTheTruth) {
   const Observation o = observed_apart(500);  // 1.25 % of the growth
   const Attribution a = attribute(o, {65, 1642});
   EXPECT_NEAR(a.closure.growth.value, kLayers * 40'000, 1) << "the quoted step's";
@@ -279,22 +279,23 @@ TEST(Attribution, OfTwoProcessesTheOneThatNeverMetAWatcherIsTheTruth) {
   ASSERT_TRUE(a.beside.has_value());
   EXPECT_NEAR(a.beside->growth.value, kLayers * 40'500, 1);
   EXPECT_NEAR(a.beside->unwatched_ns[0], a.closure.unwatched_ns[0], 1);
-  EXPECT_NEAR(a.overhead[0], 13 * 40.0 / 682'000, 1e-4) << "within the process that watches";
+  EXPECT_NEAR(a.overhead[0], 13 * 40.0 / 682'000, 1e-4) << "within the same rounds";
   SyntheticProgram together = model();
   EXPECT_FALSE(attributed(together).beside.has_value());
 }
 
-TEST(Attribution, AWatcherThatChangesItsWholeProcessDoesNotClose) {
+TEST(Attribution, AProfilerThatSlowsWhatItDoesNotWatchDoesNotClose) {
   const Attribution a = attribute(observed_apart(1'000), {65, 1642});
   EXPECT_FALSE(a.closure.closes) << "2.5 % of the growth";
   ASSERT_EQ(a.closure.terms.size(), 3u);
-  EXPECT_THAT(a.closure.terms.front().name, HasSubstr("+4.00 us at the last one in the process"));
+  EXPECT_THAT(a.closure.terms.front().name,
+              HasSubstr("+4.00 us at the last one when the profiler is there"));
   double sum = 0;
   for (const Term& term : a.closure.terms) sum += term.ns;
   EXPECT_NEAR(sum, a.closure.residual.value, 1e-6) << "the terms are all there is";
 }
 
-TEST(Attribution, TheResidualOfTwoProcessesHasTheErrorsOfBoth) {
+TEST(Attribution, TheResidualOfTwoWindowsHasTheErrorsOfBoth) {
   SyntheticProgram quoted = model(), watching = model();
   quoted.noise = watching.noise = 0.2;
   Observation o = observed(quoted, 60);
@@ -323,7 +324,7 @@ TEST(Observation, ABlockFarFromItsArmIsFlaggedAndKept) {
   EXPECT_EQ(n_flagged, 1u);
 }
 
-TEST(Observation, OfTwoProcessesGoesThroughJsonUnchanged) {
+TEST(Observation, OfTwoWindowsGoesThroughJsonUnchanged) {
   const Observation o = observed_apart(1'000);
   const Json samples = observation_samples(o, {64, 1641});
   const Observation back = observation_from_json(observation_header(o, {64, 1641}), samples);

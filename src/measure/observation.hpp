@@ -64,8 +64,8 @@ using BlockPair = std::array<Block, 2>;
 struct DepthSamples {
   std::vector<BlockPair<UntracedBlock>> untraced;  // [round]
   std::vector<BlockPair<TracedBlock>> traced;      // [round]; only of the anchors
-  // Unwatched ones in the rounds of the traced ones, where those are of another process than
-  // `untraced`; else empty.
+  // Unwatched ones in the rounds of the traced ones, where those are others than `untraced`'s; else
+  // empty.
   std::vector<BlockPair<UntracedBlock>> beside;
   std::vector<Launch> plan;  // of the traced steps
   TraceStep shown;           // the newest of them, for a timeline
@@ -75,7 +75,7 @@ struct Observation {
   uint64_t seed = 0;
   std::vector<DepthSamples> depths;
   std::vector<std::vector<int>> order;         // [round][place of 2 n] -> arm; see arm_names()
-  std::vector<std::vector<int>> order_beside;  // that of the process that watches, if it is another
+  std::vector<std::vector<int>> order_beside;  // that of the traced rounds, if they are others
   std::string stopped;                         // "precision", "time" or "rounds"
   std::string problem;                         // not empty: why the traced windows prove nothing
 
@@ -112,8 +112,8 @@ std::vector<std::string> arm_names(const ObserveOptions& options);
 // The observation as if it had been of some of its depths only; `order` stays that of all.
 Observation of_depths(const Observation& observation, const std::vector<size_t>& depths);
 
-// Gives `to` the watched steps of another process's observation of the anchors, and the unwatched
-// ones of the same rounds. REQUIRES: two depths in `watched`.
+// Gives `to` the watched steps of a later observation of the anchors, and the unwatched ones of its
+// rounds. REQUIRES: two depths in `watched`.
 void add_watched(Observation& to, Observation watched);
 
 }  // namespace fathom::measure

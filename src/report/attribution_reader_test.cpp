@@ -48,7 +48,7 @@ measure::Observation observed(test::SyntheticProgram program, size_t n_depths = 
   return measure::observe(program, options);
 }
 
-// Quoted in one process, watched in another, in which attn takes a little longer at depth.
+// Quoted first, then watched in rounds in which attn takes a little longer at depth.
 measure::Observation observed_apart(const test::SyntheticProgram& from) {
   test::SyntheticProgram watching = from;
   watching.noise = 0.01;
@@ -329,11 +329,11 @@ TEST(AttributionReader, AConfirmationFollowsFromItsSamples) {
   EXPECT_THAT(review(other_op).differences, Contains(HasSubstr("confirmations[0].effects")));
 }
 
-TEST(AttributionReader, TwoProcessesAreReadAsTheyWereMeasured) {
+TEST(AttributionReader, TwoWindowsAreReadAsTheyWereMeasured) {
   const Json apart = with_confirmation(document_of(observed_apart(program())), true);
   const Reviewed reviewed = review(apart);
   EXPECT_THAT(reviewed.differences, IsEmpty());
-  EXPECT_THAT(reviewed.recomputed.text, HasSubstr("unwatched beside watched"));
+  EXPECT_THAT(reviewed.recomputed.text, HasSubstr("step beside watched ones"));
   const Json& figures = reviewed.recomputed.summary["attribution"];
   EXPECT_EQ(figures["confirmations"][0]["effects"][1]["base_ns"],
             figures["closure"]["growth"]["ns"]);

@@ -69,9 +69,9 @@ std::string growth_table(const AttributionReport& r, bool colour) {
                          time_text(a.closure.limit_ns), a.closure.limit_why)},
             a.closure.closes ? Paint::good : Paint::bad);
   if (a.beside) {
-    table.add({"unwatched beside watched", "", microseconds(a.beside->unwatched_ns[0]),
+    table.add({"step beside watched ones", "", microseconds(a.beside->unwatched_ns[0]),
                microseconds(a.beside->unwatched_ns[1]), with_interval(a.beside->growth), "",
-               share(a.beside->growth.value), "in another process"});
+               share(a.beside->growth.value), "with the profiler there"});
   }
   return table.text(colour);
 }

@@ -112,9 +112,9 @@ TEST_F(Cli, AttributeConfirmsSeveralKnobsInTheSameRounds) {
     const size_t n = json["summary"]["attribution"]["confirmations"].size();
     EXPECT_TRUE(n == 0 || n == 2) << n;
     const bool judged = std::ranges::any_of(
-        json["gates"], [](const Json& gate) { return gate["id"] == "processes"; });
+        json["gates"], [](const Json& gate) { return gate["id"] == "profiler"; });
     EXPECT_EQ(judged, apart);
-    EXPECT_EQ(json["summary"]["attribution"]["process_share"].is_null(), !apart);
+    EXPECT_EQ(json["summary"]["attribution"]["beside"].is_null(), !apart);
   }
 }
 

@@ -118,7 +118,8 @@ void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
   the_trace->pool.give(std::move(owned), valid_bytes);
 }
 
-// Before the context: the order that CUPTI wants.
+// With a context there or without one; kernels of graphs that were instantiated before have records
+// too, but no names.
 CuptiTrace::CuptiTrace() : api_(cupti()), subscription_(api_, *this) {
   the_trace = this;
   pool.fill();
