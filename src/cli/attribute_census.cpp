@@ -34,28 +34,6 @@ class BackendTrace : public TraceSource {
   TraceSource& of_;
 };
 
-Json peaks_json(const measure::Peaks& peaks) {
-  const auto optional = [](const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); };
-  return {{"memory_gbps", peaks.memory_gbps},
-          {"cache_gbps", optional(peaks.cache_gbps)},
-          {"gflops", optional(peaks.gflops)},
-          {"cache_bytes", peaks.cache_bytes},
-          {"f16_tensor_gflops", optional(peaks.f16_tensor_gflops)},
-          {"int8_tensor_gops", optional(peaks.int8_tensor_gops)}};
-}
-
-measure::Peaks peaks_from_json(const Json& json) {
-  const auto optional = [&](const char* key) {
-    return json.at(key).is_null() ? std::nullopt : std::optional<double>(json.at(key));
-  };
-  return {.memory_gbps = json.at("memory_gbps"),
-          .cache_gbps = optional("cache_gbps"),
-          .gflops = optional("gflops"),
-          .cache_bytes = json.at("cache_bytes"),
-          .f16_tensor_gflops = optional("f16_tensor_gflops"),
-          .int8_tensor_gops = optional("int8_tensor_gops")};
-}
-
 // Windows that prove nothing have no samples.
 Json result_json(const CensusResult& result, const std::vector<int64_t>& depths) {
   return {{"header", measure::observation_header(result.observation, depths)},
@@ -65,9 +43,7 @@ Json result_json(const CensusResult& result, const std::vector<int64_t>& depths)
           {"shown",
            {measure::trace_step_json(result.observation.lo().shown),
             measure::trace_step_json(result.observation.hi().shown)}},
-          {"logits_hash", result.logits_hash},
-          {"peaks", peaks_json(result.peaks)},
-          {"memory_gbps", result.memory_gbps}};
+          {"logits_hash", result.logits_hash}};
 }
 
 CensusResult result_from_json(const Json& json) {
@@ -79,8 +55,6 @@ CensusResult result_from_json(const Json& json) {
     }
     result.observation.depths.front().shown = measure::trace_step_from_json(json.at("shown").at(0));
     result.observation.depths.back().shown = measure::trace_step_from_json(json.at("shown").at(1));
-    result.peaks = peaks_from_json(json.at("peaks"));
-    for (const Json& gbps : json.at("memory_gbps")) result.memory_gbps.push_back(gbps);
     for (size_t i : {size_t{0}, size_t{1}}) {
       result.logits_hash[i] = json.at("logits_hash").at(i).get<uint64_t>();
     }

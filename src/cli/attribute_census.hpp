@@ -13,7 +13,6 @@
 #include "cli/command.hpp"
 #include "device/trace.hpp"
 #include "fathom/fathom.hpp"
-#include "measure/decomposition.hpp"
 #include "measure/observation.hpp"
 
 namespace fathom::cli {
@@ -33,8 +32,6 @@ std::unique_ptr<TraceSource> make_trace_source(const CommonFlags& common, size_t
 struct CensusResult {
   measure::Observation observation;
   uint64_t logits_hash[2] = {0, 0};  // of a watched step at each anchor
-  measure::Peaks peaks{};
-  std::vector<double> memory_gbps{};  // samples
 };
 // Of each engine.
 Json census_json(const std::vector<CensusResult>& results, const std::vector<int64_t>& depths);

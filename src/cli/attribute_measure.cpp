@@ -103,6 +103,11 @@ class Samplers {
     for (const auto& sampler : all_) out.push_back(sampler.get());
     return out;
   }
+  void sample(int times) const {
+    for (int i = 0; i < times; ++i) {
+      for (const auto& sampler : all_) sampler->sample();
+    }
+  }
   void fill(std::vector<Measured>& measured) const {
     for (size_t s = 0; s < measured.size(); ++s) {
       measured[s].peaks = all_[of_[s]]->peaks();
@@ -225,23 +230,29 @@ std::vector<Measured> measure_together(const AttributeFlags& flags,
 }
 
 std::vector<Measured> measure_apart(const std::vector<int64_t>& depths,
-                                    std::vector<Subject> subjects, const Context& context) {
+                                    std::vector<Subject> subjects, const measure::Machine& machine,
+                                    const Context& context) {
   const CommonFlags& common = context.flags;
   std::vector<Measured> out = facts_of(subjects);
   for (size_t s = 0; s < out.size(); ++s) {
     out[s].eager = time_eager_steps(subjects[s].opened->model, *subjects[s].program, depths.size());
   }
   if (!is_watched_apart(common)) count_base(out, subjects, depths.size());
-  subjects.clear();
-  std::vector<CensusResult> censuses = census_in_child(context.arguments);
+  std::vector<CensusResult> censuses;
+  {
+    const Samplers samplers(subjects, machine, common);
+    subjects.clear();
+    samplers.sample(kPeaksAtEachEnd);
+    censuses = census_in_child(context.arguments);
+    samplers.sample(kPeaksAtEachEnd);
+    samplers.fill(out);
+  }
   if (censuses.size() != out.size()) {
     fail(ErrorCode::internal, "the process that measures saw {} engines, not {}", censuses.size(),
          out.size());
   }
   for (size_t s = 0; s < out.size(); ++s) {
     out[s].observation = std::move(censuses[s].observation);
-    out[s].peaks = censuses[s].peaks;
-    out[s].memory_gbps = std::move(censuses[s].memory_gbps);
     for (const int i : {0, 1}) out[s].facts.watched_hash[i] = censuses[s].logits_hash[i];
   }
   return out;
@@ -252,14 +263,11 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
   std::vector<Subject> subjects = open_subjects(flags, depths, common).all;
   std::vector<Measured> measured = facts_of(subjects);
   const std::vector<measure::StepProgram*> programs = programs_of(subjects);
-  std::vector<Observation> unwatched;
-  {
-    const Samplers samplers(subjects, measure::inspect_machine(), common);
-    unwatched =
-        observe_programs(flags, programs, depths.size(), observe_options(flags, depths.size(), {}),
-                         measure::part_is_precise, samplers.all(), common);
-    samplers.fill(measured);
-  }
+  // Nothing else runs on the device here: kernels between the rounds, such as those that measure
+  // its peaks, change what a step takes by a per cent.
+  std::vector<Observation> unwatched =
+      observe_programs(flags, programs, depths.size(), observe_options(flags, depths.size(), {}),
+                       measure::part_is_precise, {}, common);
   // Until here nothing that watches was in this process; from here on memory is the same.
   const auto source = make_trace_source(common, subjects.front().n_ops());
   std::vector<AnchorsOf> anchors;
@@ -280,10 +288,7 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
   for (size_t s = 0; s < subjects.size(); ++s) {
     measure::add_watched(unwatched[s], std::move(watched[s]));
     const uint64_t* const hash = measured[s].facts.watched_hash;
-    results.push_back({std::move(unwatched[s]),
-                       {hash[0], hash[1]},
-                       measured[s].peaks,
-                       std::move(measured[s].memory_gbps)});
+    results.push_back({std::move(unwatched[s]), {hash[0], hash[1]}});
   }
   write_stdout(dump_json(census_json(results, depths)));
   return 0;

@@ -19,6 +19,7 @@
 namespace fathom::cli {
 
 inline constexpr int kRoundsBetweenPeaks = 6;
+inline constexpr int kPeaksAtEachEnd = 4;  // where none are between the rounds
 
 struct AttributeFlags {
   ModelFlags model;
@@ -91,11 +92,12 @@ std::vector<Measured> measure_together(const AttributeFlags& flags,
                                        const std::vector<int64_t>& depths,
                                        std::vector<Subject> subjects,
                                        const measure::Machine& machine, const CommonFlags& common);
-// When the models here are closed, in a process of their own: all depths, while nothing that
-// watches is in that process; then, of the same models, watched and unwatched steps of the anchors
-// in turn.
+// The peaks here, before and after. Between them, with the models here closed, in a process of its
+// own: all depths, while nothing that watches is in that process; then, of the same models, watched
+// and unwatched steps of the anchors in turn.
 std::vector<Measured> measure_apart(const std::vector<int64_t>& depths,
-                                    std::vector<Subject> subjects, const Context& context);
+                                    std::vector<Subject> subjects, const measure::Machine& machine,
+                                    const Context& context);
 
 // The whole program of a child process, which writes one JSON document: the steps, or what counters
 // and stalls say.

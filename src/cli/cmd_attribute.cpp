@@ -168,6 +168,12 @@ void add_eager_samples(Json& samples, const EagerSamples& eager,
   }
 }
 
+// Before which round a sample of the peaks was taken.
+size_t round_of_peak(const Observation& observation, size_t sample) {
+  if (!observation.is_apart()) return sample * kRoundsBetweenPeaks;
+  return sample < kPeaksAtEachEnd ? 0 : observation.n_rounds();
+}
+
 report::Result document_of(const AttributionReport& r, const std::vector<Measured>& measured,
                            const EvidenceRuns* runs, const Json& machine, const Context& context) {
   report::Result document;
@@ -181,7 +187,7 @@ report::Result document_of(const AttributionReport& r, const std::vector<Measure
     for (size_t at = 0; at < measured[i].memory_gbps.size(); ++at) {
       document.samples.push_back({{"arm", "ceiling"},
                                   {"configuration", i},
-                                  {"round", at * kRoundsBetweenPeaks},
+                                  {"round", round_of_peak(measured[i].observation, at)},
                                   {"gbps", measured[i].memory_gbps[at]}});
     }
   }
@@ -294,7 +300,7 @@ int cmd_attribute(const AttributeFlags& flags, const Context& context) {
   std::vector<Measured> measured =
       on_host && !flags.separate
           ? measure_together(flags, depths, std::move(subjects.all), machine, common)
-          : measure_apart(depths, std::move(subjects.all), context);
+          : measure_apart(depths, std::move(subjects.all), machine, context);
   machine_json["state"]["after"] = guard.state();
   for (const Measured& m : measured) {
     if (m.observation.problem.empty()) continue;

@@ -390,6 +390,42 @@ TEST(Observation, ALostRecordEndsIt) {
   EXPECT_THAT(observe(program, options).problem, HasSubstr("records were lost"));
 }
 
+// The third window of every five is broken.
+class FlakySource : public TraceSource {
+ public:
+  explicit FlakySource(TraceSource& of) : of_(of) {}
+  OpScopeSink& scopes() override { return of_.scopes(); }
+  void start() override { of_.start(); }
+  TraceWindow stop(int n_steps) override {
+    TraceWindow window = of_.stop(n_steps);
+    if (++n_windows_ % 5 == 3) window.problem = "1 records have no times";
+    return window;
+  }
+
+ private:
+  TraceSource& of_;
+  int n_windows_ = 0;
+};
+
+TEST(Observation, ABrokenWindowIsMeasuredAgainAndCounted) {
+  SyntheticProgram program = model();
+  OpTrace trace(20'000, program.clock());
+  FlakySource source(trace);
+  ObserveOptions options;
+  options.source = &source;
+  options.block_ns = 3e6;
+  options.clock = program.clock();
+  options.min_rounds = options.max_rounds = 3;  // 12 windows and 3 broken ones
+  const Observation o = observe(program, options);
+  EXPECT_EQ(o.problem, "");
+  EXPECT_EQ(o.refused_windows, 3);
+  EXPECT_EQ(observation_header(o, {64, 1641})["refused_windows"], 3);
+  EXPECT_NEAR(attribute(o, {65, 1642}).closure.residual.value, 0, 1) << "nothing of them is left";
+  options.min_rounds = options.max_rounds = 6;
+  EXPECT_THAT(observe(program, options).problem, HasSubstr("records have no times"))
+      << "more than that is no accident";
+}
+
 TEST(Observation, GoesThroughJsonUnchanged) {
   SyntheticProgram program = model();
   program.noise = 0.1;

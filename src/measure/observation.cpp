@@ -17,6 +17,7 @@ namespace {
 constexpr int kMaxSteps = 1000;         // of a block
 constexpr double kResolutions = 100;    // a block is at least so many steps of the clock
 constexpr int kRoundsBetweenLooks = 5;  // at the precision
+constexpr int kMostRefused = 3;         // windows that prove nothing, of a run
 
 struct BlockArm {
   size_t depth;
@@ -155,14 +156,21 @@ class Observer {
     return block;
   }
 
+  // A window with lost or broken records is measured again; what it saw is thrown away and counted.
   TracedBlock traced_block(size_t depth) {
     TracedBlock block;
     TraceSource& source = *options_.source;
     const Watch watch(program_, source.scopes());
-    source.start();
-    block.steps_ns = timed_steps(depth, block.clock);
-    const TraceWindow window = source.stop(steps_[depth] + lead_in());
-    Census census = take_census(window);
+    TraceWindow window;
+    Census census;
+    while (true) {
+      source.start();
+      block.steps_ns = timed_steps(depth, block.clock);
+      window = source.stop(steps_[depth] + lead_in());
+      census = take_census(window);
+      if (census.problem.empty() || out_.refused_windows == kMostRefused) break;
+      ++out_.refused_windows;
+    }
     DepthSamples& samples = out_.depths[depth];
     if (census.problem.empty() && !samples.plan.empty() && census.plan != samples.plan) {
       census.problem = "two windows at one depth ran different launches";
@@ -218,6 +226,7 @@ void add_watched(Observation& to, Observation watched) {
     depth.shown = std::move(from.shown);
   }
   to.order_beside = std::move(watched.order);
+  to.refused_windows = watched.refused_windows;
   to.problem = watched.problem;
 }
 

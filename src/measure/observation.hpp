@@ -76,6 +76,7 @@ struct Observation {
   std::vector<DepthSamples> depths;
   std::vector<std::vector<int>> order;         // [round][place of 2 n] -> arm; see arm_names()
   std::vector<std::vector<int>> order_beside;  // that of the traced rounds, if they are others
+  int refused_windows = 0;                     // that proved nothing and were measured again
   std::string stopped;                         // "precision", "time" or "rounds"
   std::string problem;                         // not empty: why the traced windows prove nothing
 

@@ -174,6 +174,7 @@ Json observation_header(const Observation& observation, const std::vector<int64_
   return {{"seed", observation.seed},
           {"stopped", observation.stopped},
           {"problem", observation.problem},
+          {"refused_windows", observation.refused_windows},
           {"order", observation.order},
           {"order_beside", observation.order_beside},
           {"depths", depths},
@@ -203,7 +204,10 @@ Observation observation_from_json(const Json& header, const Json& samples, int c
     observation.stopped = header.at("stopped");
     observation.problem = header.at("problem");
     observation.order = header.at("order");
-    // Files of earlier versions have none, and no samples of that arm.
+    // Files of earlier versions have neither, and no samples of that arm.
+    if (header.contains("refused_windows")) {
+      observation.refused_windows = small_whole(header.at("refused_windows"));
+    }
     if (header.contains("order_beside")) observation.order_beside = header.at("order_beside");
     std::vector<int64_t> depths;
     for (const Json& depth : header.at("depths")) {
