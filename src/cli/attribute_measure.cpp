@@ -263,8 +263,7 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
   std::vector<Subject> subjects = open_subjects(flags, depths, common).all;
   std::vector<Measured> measured = facts_of(subjects);
   const std::vector<measure::StepProgram*> programs = programs_of(subjects);
-  // Nothing else runs on the device here: kernels between the rounds, such as those that measure
-  // its peaks, change what a step takes by a per cent.
+  // Nothing but steps runs here, now and later.
   std::vector<Observation> unwatched =
       observe_programs(flags, programs, depths.size(), observe_options(flags, depths.size(), {}),
                        measure::part_is_precise, {}, common);
@@ -282,6 +281,7 @@ int census_child(const AttributeFlags& flags, const CommonFlags& common) {
   for (AnchorsOf& program : anchors) ends.push_back(&program);
   measure::ObserveOptions options = observe_options(flags, 2, {});
   options.source = source.get();
+  options.untraced = false;
   std::vector<Observation> watched =
       observe_programs(flags, ends, 2, options, measure::part_is_precise, {}, common);
   std::vector<CensusResult> results;

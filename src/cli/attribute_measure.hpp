@@ -94,7 +94,7 @@ std::vector<Measured> measure_together(const AttributeFlags& flags,
                                        const measure::Machine& machine, const CommonFlags& common);
 // The peaks here, before and after. Between them, with the models here closed, in a process of its
 // own: all depths, while nothing that watches is in that process; then, of the same models, watched
-// and unwatched steps of the anchors in turn.
+// steps of the anchors.
 std::vector<Measured> measure_apart(const std::vector<int64_t>& depths,
                                     std::vector<Subject> subjects, const measure::Machine& machine,
                                     const Context& context);

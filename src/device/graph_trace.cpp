@@ -135,11 +135,6 @@ TraceWindow judge(const RawTrace& raw) {
   window.n_lost =
       raw.n_dropped + faults.missing + faults.repeated + faults.unnamed + faults.outside_graphs;
   window.problem = raw.problem.empty() ? faults.text(window, raw) : raw.problem;
-  if (window.problem.empty() && raw.n_outside > 0) {
-    window.problem =
-        fmt::format("{} kernels were recorded outside the windows: steps there were watched too",
-                    raw.n_outside);
-  }
   return window;
 }
 

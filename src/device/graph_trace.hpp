@@ -63,7 +63,6 @@ struct RawTrace {
   NodeNames::Graphs executables;
   std::vector<KernelRecord> records;
   int64_t n_dropped = 0;  // as the device counts them
-  int64_t n_outside = 0;  // records of what ran outside the windows, this one and all before it
   int n_steps = 0;        // that ran
   // Of the host's clock, to which the device's times were brought: no record lies outside.
   int64_t begin_ns = 0;

@@ -114,8 +114,6 @@ INSTANTIATE_TEST_SUITE_P(
                "1 kernels of the graphs have no record"},
         Damage{"dropped", [](RawTrace& raw) { raw.n_dropped = 4; }, 4, 0,
                "4 records were dropped by the device"},
-        Damage{"watched_always", [](RawTrace& raw) { raw.n_outside = 143; }, 0, 0,
-               "143 kernels were recorded outside the windows"},
         Damage{"no_start", [](RawTrace& raw) { raw.records[1].start_ns = 0; }, 0, 1,
                "1 records have no times"},
         Damage{"no_length", [](RawTrace& raw) { raw.records[1].end_ns = raw.records[1].start_ns; },

@@ -39,11 +39,6 @@ Series step_series(const UntracedPairs& pairs) {
   return pair_means(pairs, [](const UntracedBlock& b) { return b.step_ns(); });
 }
 Series untraced_series(const DepthSamples& depth) { return step_series(depth.untraced); }
-// Those of the rounds in which steps were watched.
-const UntracedPairs& unwatched_pairs(const DepthSamples& depth) {
-  return depth.beside.empty() ? depth.untraced : depth.beside;
-}
-Series unwatched_series(const DepthSamples& depth) { return step_series(unwatched_pairs(depth)); }
 Series traced_series(const DepthSamples& depth) {
   return pair_means(depth.traced, [](const TracedBlock& b) { return b.step_ns(); });
 }
@@ -79,7 +74,6 @@ double aa_floor_of(const Observation& o) {
   double floor = 0;
   for (const DepthSamples* depth : {&o.lo(), &o.hi()}) {
     floor = std::max(floor, largest(aa_of(depth->untraced).interval));
-    if (o.is_apart()) floor = std::max(floor, largest(aa_of(depth->beside).interval));
   }
   return floor;
 }
@@ -262,40 +256,28 @@ void set_limit(Closure& closure) {
 }
 
 // The residual's parts, which add up to it.
-std::vector<Term> terms_of(const Observation& o, const Closure& closure,
-                           const Attribution& figures) {
+std::vector<Term> terms_of(const Observation& o, const Closure& closure) {
   const auto centre = [](const Series& series) { return hodges_lehmann(series); };
-  const double watching_lo = centre(minus(traced_series(o.lo()), unwatched_series(o.lo())));
-  const double watching_hi = centre(minus(traced_series(o.hi()), unwatched_series(o.hi())));
+  const double watching_lo = centre(minus(traced_series(o.lo()), untraced_series(o.lo())));
+  const double watching_hi = centre(minus(traced_series(o.hi()), untraced_series(o.hi())));
   const double outside_lo = centre(minus(traced_series(o.lo()), period_series(o.lo())));
   const double outside_hi = centre(minus(traced_series(o.hi()), period_series(o.hi())));
   const double traced_growth = centre(minus(traced_series(o.hi()), traced_series(o.lo())));
-  const double unwatched_growth =
-      figures.beside ? figures.beside->growth.value : closure.growth.value;
   std::vector<Term> terms{
       {fmt::format("watched steps take {:+.2f} us at the first depth and {:+.2f} us at the last "
                    "one against unwatched ones",
                    watching_lo * 1e-3, watching_hi * 1e-3),
-       unwatched_growth - traced_growth},
+       closure.growth.value - traced_growth},
       {fmt::format("the records leave out {:.2f} us of a watched step at the first depth and "
                    "{:.2f} us at the last one",
                    outside_lo * 1e-3, outside_hi * 1e-3),
        traced_growth - (closure.sum.value - closure.correction_ns)}};
-  if (figures.beside) {
-    const double* const there = figures.beside->unwatched_ns;
-    terms.push_back(
-        {fmt::format("unwatched steps take {:+.2f} us at the first depth and {:+.2f} us "
-                     "at the last one when the profiler is there",
-                     (there[0] - closure.unwatched_ns[0]) * 1e-3,
-                     (there[1] - closure.unwatched_ns[1]) * 1e-3),
-         closure.growth.value - unwatched_growth});
-  }
   std::stable_sort(terms.begin(), terms.end(),
                    [](const Term& a, const Term& b) { return std::abs(a.ns) > std::abs(b.ns); });
   return terms;
 }
 
-Closure closure_of(const Observation& o, const Attribution& figures, const MiddleHalf& middle) {
+Closure closure_of(const Observation& o, const MiddleHalf& middle) {
   Closure closure;
   closure.unwatched_ns[0] = median(untraced_series(o.lo()));
   closure.unwatched_ns[1] = median(untraced_series(o.hi()));
@@ -306,7 +288,7 @@ Closure closure_of(const Observation& o, const Attribution& figures, const Middl
 
   const double n_lo = static_cast<double>(o.lo().plan.size());
   const double n_hi = static_cast<double>(o.hi().plan.size());
-  const double watching = hodges_lehmann(minus(traced_series(o.lo()), unwatched_series(o.lo())));
+  const double watching = hodges_lehmann(minus(traced_series(o.lo()), untraced_series(o.lo())));
   closure.per_launch_ns = watching / n_lo;
   closure.correction_ns = std::max(0.0, closure.per_launch_ns) * (n_hi - n_lo);
 
@@ -319,7 +301,7 @@ Closure closure_of(const Observation& o, const Attribution& figures, const Middl
   closure.limit_ns += std::abs(closure.correction_ns);
   closure.closes = std::abs(closure.residual.value) <= closure.limit_ns;
   closure.precise = closure.residual.half_width() <= closure.limit_ns;
-  closure.terms = terms_of(o, closure, figures);
+  closure.terms = terms_of(o, closure);
   return closure;
 }
 
@@ -336,7 +318,6 @@ double clock_drift_of(const Observation& o) {
   for (const DepthSamples& depth : o.depths) {
     add(depth.untraced);
     add(depth.traced);
-    add(depth.beside);
   }
   const auto [least, most] = std::minmax_element(medians.begin(), medians.end());
   return *least > 0 ? *most / *least - 1 : -1;
@@ -344,7 +325,7 @@ double clock_drift_of(const Observation& o) {
 
 double overhead_of(const DepthSamples& depth) {
   Series ratios;
-  const Series traced = traced_series(depth), unwatched = unwatched_series(depth);
+  const Series traced = traced_series(depth), unwatched = untraced_series(depth);
   for (size_t i = 0; i < std::min(traced.size(), unwatched.size()); ++i) {
     ratios.push_back(traced[i] / unwatched[i]);
   }
@@ -409,17 +390,13 @@ Attribution attribute(const Observation& o, const std::vector<int64_t>& kv_token
     out.overhead[i] = overhead_of(*anchors[i]);
     out.aa[i] = aa_of(anchors[i]->untraced);
   }
-  if (o.is_apart()) {
-    out.beside = {{median(unwatched_series(o.lo())), median(unwatched_series(o.hi()))},
-                  estimate(minus(unwatched_series(o.hi()), unwatched_series(o.lo())))};
-  }
   out.clock_drift = clock_drift_of(o);
   const MiddleHalf middle(period_growth(o), o.seed);
   std::vector<Aligned> rows = align(o);
   fill_rows(out, rows, middle);
   out.overlap_lo_ns = overlap_of(o.lo(), middle);
   out.overlap_hi_ns = overlap_of(o.hi(), middle);
-  out.closure = closure_of(o, out, middle);
+  out.closure = closure_of(o, middle);
   out.line = line_through(kv_tokens, out.untraced_ns);
   return out;
 }

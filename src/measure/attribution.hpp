@@ -7,10 +7,8 @@
 //   dx_i growth of a launch's exclusive time, dg_i of the idle time before it: means over the same
 //        middle half of the rounds (ranked by the growth of the whole traced step), so that they
 //        add up exactly; intervals by bootstrap over the rounds
-//   R    dW - (sum dx + sum dg) must be small, and its interval narrow. Where the profiler comes
-//   later
-//        it has the errors of both windows; what the profiler's presence changes, what watching
-//        changes and what the records leave out add up to R
+//   R    dW - (sum dx + sum dg) must be small, and its interval narrow; where the profiler comes
+//        later it has the errors of both windows
 // Launches are aligned by (layer, op, ordinal).
 #pragma once
 
@@ -84,12 +82,6 @@ struct Closure {
   std::vector<Term> terms;  // what the residual consists of, largest first
 };
 
-// Unwatched steps in the rounds of the watched ones, with the profiler there.
-struct Beside {
-  double unwatched_ns[2] = {0, 0};
-  Estimate growth;
-};
-
 struct Line {
   double intercept_ns = 0;
   double slope_ns = 0;              // of a token
@@ -99,7 +91,6 @@ struct Line {
 struct Attribution {
   std::vector<double> untraced_ns;    // [depth], a step: median over the blocks
   std::vector<Interval> untraced_ci;  // 95 %, bootstrap
-  std::optional<Beside> beside;       // of a device
   double overhead[2] = {0, 0};        // of watching, a share, at each anchor
   Estimate aa[2];                     // second minus first block of the anchors' pairs
   double clock_drift = 0;             // largest share between arms; < 0 = not known

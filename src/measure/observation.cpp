@@ -221,11 +221,10 @@ void add_watched(Observation& to, Observation watched) {
     DepthSamples& from = watched.depths[last];
     DepthSamples& depth = last ? to.depths.back() : to.depths.front();
     depth.traced = std::move(from.traced);
-    depth.beside = std::move(from.untraced);
     depth.plan = std::move(from.plan);
     depth.shown = std::move(from.shown);
   }
-  to.order_beside = std::move(watched.order);
+  to.order_watched = std::move(watched.order);
   to.refused_windows = watched.refused_windows;
   to.problem = watched.problem;
 }

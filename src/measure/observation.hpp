@@ -64,26 +64,23 @@ using BlockPair = std::array<Block, 2>;
 struct DepthSamples {
   std::vector<BlockPair<UntracedBlock>> untraced;  // [round]
   std::vector<BlockPair<TracedBlock>> traced;      // [round]; only of the anchors
-  // Unwatched ones in the rounds of the traced ones, where those are others than `untraced`'s; else
-  // empty.
-  std::vector<BlockPair<UntracedBlock>> beside;
-  std::vector<Launch> plan;  // of the traced steps
-  TraceStep shown;           // the newest of them, for a timeline
+  std::vector<Launch> plan;                        // of the traced steps
+  TraceStep shown;                                 // the newest of them, for a timeline
 };
 
 struct Observation {
   uint64_t seed = 0;
   std::vector<DepthSamples> depths;
-  std::vector<std::vector<int>> order;         // [round][place of 2 n] -> arm; see arm_names()
-  std::vector<std::vector<int>> order_beside;  // that of the traced rounds, if they are others
-  int refused_windows = 0;                     // that proved nothing and were measured again
-  std::string stopped;                         // "precision", "time" or "rounds"
-  std::string problem;                         // not empty: why the traced windows prove nothing
+  std::vector<std::vector<int>> order;          // [round][place of 2 n] -> arm; see arm_names()
+  std::vector<std::vector<int>> order_watched;  // that of the traced rounds, if they came later
+  int refused_windows = 0;                      // that proved nothing and were measured again
+  std::string stopped;                          // "precision", "time" or "rounds"
+  std::string problem;                          // not empty: why the traced windows prove nothing
 
   size_t n_rounds() const { return order.size(); }
   const DepthSamples& lo() const { return depths.front(); }
   const DepthSamples& hi() const { return depths.back(); }
-  bool is_apart() const { return !lo().beside.empty(); }
+  bool is_apart() const { return !order_watched.empty(); }
 };
 
 struct ObserveOptions {
@@ -113,8 +110,8 @@ std::vector<std::string> arm_names(const ObserveOptions& options);
 // The observation as if it had been of some of its depths only; `order` stays that of all.
 Observation of_depths(const Observation& observation, const std::vector<size_t>& depths);
 
-// Gives `to` the watched steps of a later observation of the anchors, and the unwatched ones of its
-// rounds. REQUIRES: two depths in `watched`.
+// Gives `to` the watched steps of a later observation of the anchors. REQUIRES: two depths in
+// `watched`.
 void add_watched(Observation& to, Observation watched);
 
 }  // namespace fathom::measure

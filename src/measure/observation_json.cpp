@@ -160,7 +160,6 @@ Json observation_samples(const Observation& observation, const std::vector<int64
   for (size_t i = 0; i < observation.depths.size(); ++i) {
     add_samples(out, observation.depths[i].untraced, "untraced", depths[i], configuration);
     add_samples(out, observation.depths[i].traced, "traced", depths[i], configuration);
-    add_samples(out, observation.depths[i].beside, "beside", depths[i], configuration);
   }
   return out;
 }
@@ -176,7 +175,7 @@ Json observation_header(const Observation& observation, const std::vector<int64_
           {"problem", observation.problem},
           {"refused_windows", observation.refused_windows},
           {"order", observation.order},
-          {"order_beside", observation.order_beside},
+          {"order_watched", observation.order_watched},
           {"depths", depths},
           {"plans", std::move(plans)}};
 }
@@ -189,10 +188,8 @@ void require_attributable(const Observation& o) {
   const size_t n = o.lo().untraced.size();
   for (const DepthSamples& depth : o.depths) require_whole_rounds(depth.untraced, n, "untraced");
   const size_t n_traced = o.lo().traced.size();
-  const bool apart = !o.lo().beside.empty() || !o.hi().beside.empty();
   for (const DepthSamples* depth : {&o.lo(), &o.hi()}) {
     require_whole_rounds(depth->traced, n_traced, "traced");
-    if (apart) require_whole_rounds(depth->beside, n_traced, "beside");
     if (depth->plan.empty()) fail(ErrorCode::bad_file, "a plan without launches");
   }
 }
@@ -204,11 +201,11 @@ Observation observation_from_json(const Json& header, const Json& samples, int c
     observation.stopped = header.at("stopped");
     observation.problem = header.at("problem");
     observation.order = header.at("order");
-    // Files of earlier versions have neither, and no samples of that arm.
+    // Files of earlier versions have neither.
     if (header.contains("refused_windows")) {
       observation.refused_windows = small_whole(header.at("refused_windows"));
     }
-    if (header.contains("order_beside")) observation.order_beside = header.at("order_beside");
+    if (header.contains("order_watched")) observation.order_watched = header.at("order_watched");
     std::vector<int64_t> depths;
     for (const Json& depth : header.at("depths")) {
       depths.push_back(whole(depth, 0, INT32_MAX));
@@ -225,15 +222,13 @@ Observation observation_from_json(const Json& header, const Json& samples, int c
     }
     for (const Json& sample : samples) {
       const std::string arm = sample.at("arm");
-      if (arm != "untraced" && arm != "traced" && arm != "beside") continue;
+      if (arm != "untraced" && arm != "traced") continue;
       if (sample.value("configuration", 0) != configuration) continue;
       const auto at = std::find(depths.begin(), depths.end(), sample.at("depth").get<int64_t>());
       if (at == depths.end()) fail(ErrorCode::bad_file, "a sample's depth is none of the header's");
       DepthSamples& depth = observation.depths[static_cast<size_t>(at - depths.begin())];
       if (arm == "untraced") {
         read_sample(sample, depth.untraced);
-      } else if (arm == "beside") {
-        read_sample(sample, depth.beside);
       } else {
         read_sample(sample, depth.traced);
       }

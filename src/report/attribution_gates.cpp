@@ -63,20 +63,6 @@ Gate overhead_gate(const AttributionReport& r, int anchor) {
                          anchor == 0 ? r.depths.front() : r.depths.back(), 100 * overhead)};
 }
 
-// A profiler may slow steps that it does not watch, but by no more than the sum may miss.
-Gate profiler_gate(const Attribution& a) {
-  const double apart = a.beside->growth.value - a.closure.growth.value;
-  return {.id = "profiler",
-          .pass = std::abs(apart) <= a.closure.limit_ns,
-          .value = std::abs(apart) * 1e-3,
-          .limit = a.closure.limit_ns * 1e-3,
-          .why = fmt::format("unwatched steps grow by {} before there is a profiler and by {} when "
-                             "it is there, {} apart may be ({})",
-                             signed_time_text(a.closure.growth.value),
-                             signed_time_text(a.beside->growth.value),
-                             time_text(a.closure.limit_ns), a.closure.limit_why)};
-}
-
 Gate clock_gate(const Attribution& a) {
   Gate gate{.id = "clock_drift",
             .pass = a.clock_drift <= measure::kClockDriftShare,
@@ -129,7 +115,6 @@ Gate plan_gate(const AttributionReport& r, const LogitsHashes& hashes) {
 std::vector<Gate> attribution_gates(const AttributionReport& r) {
   std::vector<Gate> gates{additivity_gate(r.attribution), aa_gate(r.attribution),
                           overhead_gate(r, 0), overhead_gate(r, 1), clock_gate(r.attribution)};
-  if (r.attribution.beside) gates.push_back(profiler_gate(r.attribution));
   if (r.costs_lo.empty()) return gates;
   for (size_t i = 0; i < r.depths.size(); ++i) gates.push_back(anchor_gate(r, i));
   if (r.peaks.memory_gbps > 0) {

@@ -239,11 +239,6 @@ std::string growth_rows(const AttributionReport& r) {
       true);
   rows += row({"left over", "", "", "", interval_text(a.closure.residual), "",
                share(a.closure.residual.value), ""});
-  if (a.beside) {
-    rows += row({"step beside watched ones", "", time_text(a.beside->unwatched_ns[0]),
-                 time_text(a.beside->unwatched_ns[1]), interval_text(a.beside->growth), "",
-                 share(a.beside->growth.value), "profiler there"});
-  }
   return rows;
 }
 

@@ -471,9 +471,8 @@ AttributionReport attribution_from_document(const Json& document) {
 Json attribution_figures(const AttributionReport& r, const Json& document) {
   Json all = attribution_json(r);
   Json out;
-  for (const char* key :
-       {"rounds", "depths", "line", "beside", "closure", "aa", "overhead", "clock_drift", "idle",
-        "overlap_ns", "ops", "launches", "decompositions", "diagnoses"}) {
+  for (const char* key : {"rounds", "depths", "line", "closure", "aa", "overhead", "clock_drift",
+                          "idle", "overlap_ns", "ops", "launches", "decompositions", "diagnoses"}) {
     out[key] = all.at(key);
   }
   out["peaks"]["memory_gbps"] = r.peaks.memory_gbps;

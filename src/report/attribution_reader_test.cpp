@@ -333,17 +333,15 @@ TEST(AttributionReader, TwoWindowsAreReadAsTheyWereMeasured) {
   const Json apart = with_confirmation(document_of(observed_apart(program())), true);
   const Reviewed reviewed = review(apart);
   EXPECT_THAT(reviewed.differences, IsEmpty());
-  EXPECT_THAT(reviewed.recomputed.text, HasSubstr("step beside watched ones"));
   const Json& figures = reviewed.recomputed.summary["attribution"];
   EXPECT_EQ(figures["confirmations"][0]["effects"][1]["base_ns"],
             figures["closure"]["growth"]["ns"]);
-  EXPECT_NE(figures["beside"]["growth"]["ns"], figures["closure"]["growth"]["ns"]);
   Json slow = apart;
   for (Json& sample : slow["samples"]) {
-    if (sample["arm"] != "beside" || sample["configuration"] != 0) continue;
+    if (sample["arm"] != "untraced" || sample["configuration"] != 0) continue;
     for (Json& value : sample["values"]) value = value.get<int64_t>() + 9'000;
   }
-  EXPECT_THAT(review(slow).differences, Contains(HasSubstr("attribution.beside.unwatched_ns[0]")));
+  EXPECT_THAT(review(slow).differences, Contains(HasSubstr("attribution.closure.unwatched_ns[0]")));
 }
 
 TEST(AttributionReader, AConfirmationInSpiteOfItsGateIsFound) {

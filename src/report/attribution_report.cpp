@@ -68,11 +68,6 @@ std::string growth_table(const AttributionReport& r, bool colour) {
              fmt::format("{} of {} ({})", a.closure.closes ? "within" : "beyond",
                          time_text(a.closure.limit_ns), a.closure.limit_why)},
             a.closure.closes ? Paint::good : Paint::bad);
-  if (a.beside) {
-    table.add({"step beside watched ones", "", microseconds(a.beside->unwatched_ns[0]),
-               microseconds(a.beside->unwatched_ns[1]), with_interval(a.beside->growth), "",
-               share(a.beside->growth.value), "with the profiler there"});
-  }
   return table.text(colour);
 }
 
@@ -217,11 +212,6 @@ Json closure_json(const measure::Closure& c) {
           {"closes", c.closes},
           {"precise", c.precise},
           {"terms", terms}};
-}
-
-Json beside_json(const measure::Beside& b) {
-  return {{"unwatched_ns", {b.unwatched_ns[0], b.unwatched_ns[1]}},
-          {"growth", estimate_json(b.growth)}};
 }
 
 Json op_json(const measure::OpGrowth& op) {
@@ -396,7 +386,6 @@ Json attribution_json(const AttributionReport& r) {
            {"seed", r.seed},
            {"depths", depths},
            {"line", {{"intercept_ns", a.line.intercept_ns}, {"slope_ns", a.line.slope_ns}}},
-           {"beside", a.beside ? beside_json(*a.beside) : Json(nullptr)},
            {"closure", closure_json(a.closure)},
            {"aa", {estimate_json(a.aa[0]), estimate_json(a.aa[1])}},
            {"overhead", {a.overhead[0], a.overhead[1]}},

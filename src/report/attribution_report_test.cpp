@@ -70,30 +70,6 @@ AttributionReport open_report() {
   return r;
 }
 
-TEST(AttributionReport, UnwatchedStepsWithAProfilerThereMayNotGrowOtherwise) {
-  AttributionReport r = report();
-  r.attribution.beside = {{1'002'000, 1'409'000}, {407'000, {406'500, 407'500}}};
-  const std::string text = attribution_text(r, false);
-  EXPECT_THAT(text, HasSubstr("step, unwatched"));
-  EXPECT_THAT(text, HasSubstr("step beside watched ones"));
-  EXPECT_THAT(text, HasSubstr("1409.00"));
-  EXPECT_THAT(text, HasSubstr("+407.00 ± 0.50"));
-  const auto gate = [&] {
-    for (const Gate& found : attribution_gates(r)) {
-      if (found.id == "profiler") return found;
-    }
-    return Gate{};
-  };
-  EXPECT_TRUE(gate().pass);
-  EXPECT_EQ(gate().value, 6.0);
-  EXPECT_EQ(gate().limit, 8.02) << "what the sum may miss";
-  EXPECT_THAT(gate().why, HasSubstr("by +407 µs when it is there"));
-  r.attribution.beside->growth.value = 391'000;
-  EXPECT_FALSE(gate().pass);
-  r.attribution.beside.reset();
-  EXPECT_EQ(gate().id, "") << "nothing of the kind";
-}
-
 TEST(AttributionReport, TheTableClosesAndNamesWhatGrows) {
   const std::string text = attribution_text(report(), false);
   EXPECT_THAT(text, HasSubstr("attn"));

@@ -21,8 +21,7 @@ inline constexpr const char* kResultSchema = "fathom-result/1";
 // The ids that scripts may rely on.
 inline constexpr const char* kGateIds[] = {
     "additivity", "aa_noise",         "clock_drift", "overhead", "gpu_idle", "output_hash",
-    "verbatim",   "verbatim_changed", "plan",        "profiler", "anchor",   "ceiling",
-    "steady"};
+    "verbatim",   "verbatim_changed", "plan",        "anchor",   "ceiling",  "steady"};
 
 struct Gate {
   std::string id;

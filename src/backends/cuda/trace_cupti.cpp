@@ -99,7 +99,6 @@ class CuptiTrace final : public TraceSource, CuptiListener {
   std::mutex mutex_;  // of what CUPTI's threads bring
   bool recording_ = false;
   bool overflowed_ = false;
-  int64_t n_outside_ = 0;
   RawTrace raw_;
   CuptiSubscription subscription_;  // the last: it calls what stands above
 };
@@ -118,8 +117,10 @@ void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
   the_trace->pool.give(std::move(owned), valid_bytes);
 }
 
-// With a context there or without one; kernels of graphs that were instantiated before have records
-// too, but no names.
+// Recording is on from here to the end: switched off and on, CUPTI gives records without times now
+// and then. So every step of the process is watched from here on, whether anybody reads the records
+// or not. With a context there or without one; kernels of graphs that were instantiated before have
+// records too, but no names.
 CuptiTrace::CuptiTrace() : api_(cupti()), subscription_(api_, *this) {
   the_trace = this;
   pool.fill();
@@ -129,6 +130,7 @@ CuptiTrace::CuptiTrace() : api_(cupti()), subscription_(api_, *this) {
   check_cupti(api_, api_.activity_set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER,
                                                 &bytes, &zeroed));
   check_cupti(api_, api_.activity_register_callbacks(give_buffer, take_buffer));
+  check_cupti(api_, api_.activity_enable(kKernels));
 }
 
 void CuptiTrace::on_node_created(CUgraphNode node) {
@@ -146,14 +148,11 @@ void CuptiTrace::on_instantiated(CUgraph graph, CUgraphExec executable) {
 
 void CuptiTrace::keep(const uint8_t* buffer, size_t bytes) {
   const std::lock_guard lock(mutex_);
+  if (!recording_) return;
   CUpti_Activity* record = nullptr;
   while (api_.activity_get_next_record(const_cast<uint8_t*>(buffer), bytes, &record) ==
          CUPTI_SUCCESS) {
     if (record->kind != kKernels) continue;
-    if (!recording_) {
-      ++n_outside_;
-      continue;
-    }
     if (raw_.records.size() == kMaxRecords) {
       overflowed_ = true;
       return;
@@ -172,11 +171,8 @@ void CuptiTrace::count_dropped() {
   raw_.n_dropped = static_cast<int64_t>(n);
 }
 
-// Recording slows a step by a per cent, whether anybody reads the records or not: it is on in
-// windows only, and the steps between them are as fast as without CUPTI.
 void CuptiTrace::start() {
-  check_cupti(api_, api_.activity_flush_all(0));  // there is nothing, or it counts as outside
-  check_cupti(api_, api_.activity_enable(kKernels));
+  check_cupti(api_, api_.activity_flush_all(0));  // what came before is nobody's
   size_t dropped_before = 0;
   api_.activity_get_num_dropped_records(nullptr, 0, &dropped_before);
   const std::lock_guard lock(mutex_);
@@ -191,12 +187,10 @@ TraceWindow CuptiTrace::stop(int n_steps) {
   raw_.end_ns = static_cast<int64_t>(host_time());
   note(api_.activity_flush_all(0));
   count_dropped();
-  note(api_.activity_disable(kKernels));
   const std::lock_guard lock(mutex_);
   recording_ = false;
   raw_.n_steps = n_steps;
   raw_.executables = names_.executables();
-  raw_.n_outside = n_outside_;
   if (overflowed_ && raw_.problem.empty()) {
     raw_.problem = fmt::format(
         "a window holds at most {} records, since CUPTI's times go wrong beyond: trace fewer steps",
