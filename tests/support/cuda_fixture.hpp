@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdlib>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "backends/cuda/device_api.hpp"
 #include "base/check.hpp"
 #include "device/owned.hpp"
+#include "kernels/common/arriving_lanes.hpp"
 #include "kernels/exec_context.hpp"
 
 namespace fathom::test {
@@ -45,6 +47,7 @@ class CudaTest : public testing::Test {
       ASSERT_EQ(error.code(), ErrorCode::unavailable) << error.what();
       GTEST_SKIP() << error.what();
     }
+    if (std::getenv("FATHOM_ALL_LANES_ARRIVE")) cuda::arriving_lanes = 32;
     stream_ = make_stream(api());
     ctx_.stream.handle = stream_.get();
   }
@@ -93,9 +96,12 @@ class CudaTest : public testing::Test {
     return out;
   }
 
-  // Scratch of ctx(): of the planned size and poisoned, so that what no kernel wrote shows.
+  // Scratch of ctx(): of the planned size and poisoned, so that what no kernel wrote shows; or as
+  // it was allocated, for compute-sanitizer's initcheck.
+  static bool keeps_scratch_fresh() { return std::getenv("FATHOM_FRESH_SCRATCH") != nullptr; }
   void use_workspace(int64_t bytes) {
-    workspace_ = poisoned<std::byte>(bytes);
+    workspace_ =
+        keeps_scratch_fresh() ? uninitialized<std::byte>(bytes) : poisoned<std::byte>(bytes);
     ctx_.workspace = {workspace_.get(), bytes};
   }
 

@@ -49,6 +49,7 @@ struct StepOpCase {
   int head_dim = 64;
   bool head_norms = false;
   int kv_len = 0;  // of attention: of the first row; others are shorter, or of one prompt
+  int n_ctx = 2048;
 };
 inline std::ostream& operator<<(std::ostream& out, const StepOpCase& c) { return out << c.name; }
 
@@ -75,9 +76,11 @@ inline constexpr StepOpCase kStepOpCases[] = {
     {"head_40", StepOpKind::head, DType::q6_k, 40, 203, 512},
     {"qkv_1_pairs", StepOpKind::qkv, DType::q4_k, 1, 0, 768, KvFormat::f16, 64},
     {"qkv_1_scaled_pairs", StepOpKind::qkv, DType::q4_k, 1, 0, 768, KvFormat::fp8_e4m3, 128},
+    {"qkv_1_scaled_blocks", StepOpKind::qkv, DType::q4_k, 1, 0, 768, KvFormat::q8_0, 128},
     {"qkv_1_head_norms", StepOpKind::qkv, DType::q4_k, 1, 0, 768, KvFormat::bf16, 96, true},
     {"qkv_3", StepOpKind::qkv, DType::q6_k, 3, 0, 768, KvFormat::q8_0, 64},
     {"qkv_8", StepOpKind::qkv, DType::q4_k, 8, 0, 768, KvFormat::f16, 80},
+    {"qkv_5_fp8", StepOpKind::qkv, DType::q4_k, 5, 0, 768, KvFormat::fp8_e4m3, 128},
     {"qkv_40", StepOpKind::qkv, DType::q4_k, 40, 0, 768, KvFormat::f16, 64, true},
     {"attn_1_f32", StepOpKind::attn, {}, 1, 0, 0, KvFormat::f32, 64, false, 300},
     {"attn_1_f16", StepOpKind::attn, {}, 1, 0, 0, KvFormat::f16, 128, false, 1641},
@@ -87,6 +90,10 @@ inline constexpr StepOpCase kStepOpCases[] = {
     {"attn_40_f16", StepOpKind::attn, {}, 40, 0, 0, KvFormat::f16, 64, false, 300},
     {"attn_50_bf16", StepOpKind::attn, {}, 50, 0, 0, KvFormat::bf16, 128, false, 170},
     {"attn_40_q8_0", StepOpKind::attn, {}, 40, 0, 0, KvFormat::q8_0, 128, false, 300},
+    {"attn_40_fp8", StepOpKind::attn, {}, 40, 0, 0, KvFormat::fp8_e4m3, 64, false, 300},
+    // More nodes of 512 tokens than the blocks of any GPU: their states wait in memory.
+    {"attn_1_f16_deep", StepOpKind::attn, {}, 1, 0, 0, KvFormat::f16, 64, false, 60000, 60000},
+    {"attn_1_q8_0_deep", StepOpKind::attn, {}, 1, 0, 0, KvFormat::q8_0, 64, false, 60000, 60000},
     {"embed_5", StepOpKind::embed, DType::q6_k, 5, 0, 1024},
 };
 
@@ -124,7 +131,8 @@ class StepOpTest : public CudaTestWithParam<StepOpCase> {
   void prepare(const StepOp& op) {
     for (const StepOutput& out : op.outputs) put(out.at, poison(out.bytes));
     for (const StepInput& in : op.inputs) put(in.at, in.good);
-    if (ctx().workspace.bytes > 0) put(ctx().workspace.data, poison(ctx().workspace.bytes));
+    if (ctx().workspace.bytes > 0 && !keeps_scratch_fresh())
+      put(ctx().workspace.data, poison(ctx().workspace.bytes));
   }
   std::vector<std::vector<std::byte>> results(const StepOp& op) {
     std::vector<std::vector<std::byte>> out;
@@ -279,7 +287,7 @@ class StepOpTest : public CudaTestWithParam<StepOpCase> {
         rows.push_back({c.kv_len - 1 - 37 * i, i});
       }
     }
-    Problem p({7, 2, c.head_dim}, c.kv, rows, {.n_ctx = 2048, .max_rows = c.n_rows});
+    Problem p({7, 2, c.head_dim}, c.kv, rows, {.n_ctx = c.n_ctx, .max_rows = c.n_rows});
     // The step's own tokens are there when the kernel before has ended, the others all the time.
     std::vector<std::byte> bad_k = p.k, bad_v = p.v;
     const KvLayerView bad{p.s.kv.geometry, bad_k.data(), bad_v.data()};

@@ -87,10 +87,11 @@ __device__ __forceinline__ void warp_barrier_init(Barrier* barrier, int n_arriva
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(n_arrivals)
                : "memory");
 }
-// What the warp wrote before is seen by whoever waits for the barrier.
-__device__ __forceinline__ void warp_arrive(Barrier* barrier) {
+// What the warp wrote before is seen by whoever waits for the barrier. Its first n_lanes lanes
+// arrive (arriving_lanes.hpp), for a barrier of so many of each warp.
+__device__ __forceinline__ void warp_arrive(Barrier* barrier, int n_lanes = 1) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) {
+  if (static_cast<int>(threadIdx.x % 32) < n_lanes) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
                      shared_address(barrier))
                  : "memory");

@@ -6,7 +6,8 @@
 
 namespace fathom::cuda {
 
-// Of so many blocks of the kernel, which may be more than every device with clusters takes.
+// Of so many blocks of the kernel, which may be more than every device with clusters takes: 0 where
+// it takes none.
 template <class... Params>
 int clusters_that_fit(void (*kernel)(Params...), int cluster, int threads, int shared_bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
@@ -20,8 +21,9 @@ int clusters_that_fit(void (*kernel)(Params...), int cluster, int threads, int s
   config.attrs = &attribute;
   config.numAttrs = 1;
   int n = 0;
-  check(cudaOccupancyMaxActiveClusters(&n, kernel, &config));
-  return n;
+  if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess) return n;
+  cudaGetLastError();  // of a cluster that is too large
+  return 0;
 }
 
 }  // namespace fathom::cuda

@@ -64,24 +64,6 @@ inline bool has_bulk_copies() {
   return major >= 9;
 }
 
-// Whether the device holds clusters of so many blocks of the kernel.
-template <class... Params>
-bool cluster_fits(void (*kernel)(Params...), int cluster, int threads, int shared_bytes) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(cluster));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int n = 0;
-  if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess) return n > 0;
-  cudaGetLastError();
-  return false;
-}
-
 // Launches a kernel that starts when all before it in the stream have ended.
 template <class... Params, class... Args>
 void launch_in_order(void (*kernel)(Params...), dim3 grid, dim3 block, void* stream,

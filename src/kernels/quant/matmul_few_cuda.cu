@@ -2,6 +2,8 @@
 // The launches of products of 5 to 32 rows: a kernel for 8, 16 and 32 columns, each for all ops.
 #include "kernels/quant/matmul_few_kernel.cuh"
 
+#include "kernels/common/arriving_lanes.hpp"
+#include "kernels/common/clusters.cuh"
 #include "kernels/quant/matmul_launch_kernel.cuh"
 
 namespace fathom::cuda {
@@ -42,6 +44,7 @@ quant::FewPlan plan_few(const quant::MatmulParams& p, int n_blocks, bool has_clu
   const int rounds = (each + quant::kFewMaxSlots - 1) / quant::kFewMaxSlots;
   const int fewest = in_bundles(quant::kFewStreams);
   quant::FewPlan plan{};
+  plan.n_arriving = arriving_lanes;
   plan.n_shares = 1;
   plan.fewest_tiles = p.parts[0].n_tiles / p.n_lanes;
   plan.n_longer = p.parts[0].n_tiles % p.n_lanes;
@@ -67,7 +70,7 @@ bool launch_columns(const quant::MatmulParams& p, const FewRowsOp& op, void* str
   const auto kernel = quant::matmul_few_kernel<kColumns, FewRowsOp>;
   const int bytes = matmul_shared_bytes();
   use_shared(kernel, static_cast<size_t>(bytes));
-  const bool has_clusters = cluster_fits(kernel, p.n_lanes, quant::kActThreads, bytes);
+  const bool has_clusters = clusters_that_fit(kernel, p.n_lanes, quant::kActThreads, bytes) > 0;
   const int n_blocks = 2 * n_multiprocessors();
   const quant::FewPlan plan = plan_few<kColumns>(p, n_blocks, has_clusters, bytes);
   if (plan.slots == 0) return false;

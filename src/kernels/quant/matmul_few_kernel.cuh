@@ -30,6 +30,7 @@ struct FewPlan {
   int n_act_stages;  // of the ring of activations: the tiles of a lane, or of two at most
   int fewest_tiles;  // of a lane; the first n_longer have one more
   int n_longer;
+  int n_arriving;  // lanes (arriving_lanes.hpp)
 
   __host__ __device__ int n_tiles(int lane) const { return fewest_tiles + (lane < n_longer); }
 };
@@ -254,11 +255,11 @@ class FewStream {
                                                  {codes, infos, nullptr, nullptr, kColumns},
                                                  {i * kFoldColumns, kFoldColumns}, 0);
               }
-              cuda::warp_arrive(tiles_.empty + tiles_.stage);
+              cuda::warp_arrive(tiles_.empty + tiles_.stage, plan_.n_arriving);
               tiles_.next();
             }
             if (n == 1) break;
-            cuda::warp_arrive(acts_.empty + acts_.stage);
+            cuda::warp_arrive(acts_.empty + acts_.stage, plan_.n_arriving);
             acts_.next();
           }
         }
@@ -276,7 +277,7 @@ class FewStream {
         store(units_.slot(), sums);
       }
       // Now only: so no warp comes two lanes ahead of one that waits for its turn.
-      cuda::warp_arrive(acts_.empty + acts_.stage);
+      cuda::warp_arrive(acts_.empty + acts_.stage, plan_.n_arriving);
       acts_.next();
       // The next unit is of the same lane or of the one after it.
       const int n_lanes = units_.n_lanes(), n_tiles = units_.n_tiles();
@@ -356,8 +357,8 @@ class FewStream {
     } else {
       write(group, sums, live);
     }
-    if (is_whole && p_.bundle == 2) cuda::warp_arrive(wholes_ + slot);
-    cuda::warp_arrive(turns_ + slot);
+    if (is_whole && p_.bundle == 2) cuda::warp_arrive(wholes_ + slot, plan_.n_arriving);
+    cuda::warp_arrive(turns_ + slot, plan_.n_arriving);
   }
   __device__ void write(int group, const float (&sums)[kValues], bool live) const {
     const int slot = units_.slot(), part = p_.bundle - 1;
@@ -408,11 +409,15 @@ __device__ inline void init_few(const FewPlan& plan, std::byte* shared, const Fe
       auto* barriers = reinterpret_cast<cuda::Barrier*>(shared + at);
       for (int i = 0; i < n; ++i) cuda::warp_barrier_init(barriers + i, n_arrivals);
     };
-    init(0, kFewStreams * 2 * plan.n_stages, 1);
+    const int lanes = plan.n_arriving, ring = plan.n_stages * int{sizeof(cuda::Barrier)};
+    for (int i = 0; i < kFewStreams; ++i) {
+      init(2 * i * ring, plan.n_stages, 1);
+      init((2 * i + 1) * ring, plan.n_stages, lanes);
+    }
     init(place.act_barriers, plan.n_act_stages, 1);
     init(place.act_barriers + plan.n_act_stages * int{sizeof(cuda::Barrier)}, plan.n_act_stages,
-         plan.slots);
-    init(place.turns, 2 * plan.slots, 1);
+         plan.slots * lanes);
+    init(place.turns, 2 * plan.slots, lanes);
     cuda::barrier_init_fence();
   }
   __syncthreads();

@@ -50,6 +50,7 @@ struct PrefillPlan {
   int n_tiles;                     // pieces of work
   int n_columns;                   // blocks of 128 rows of the step
   int n_weight_stages, n_act_stages;
+  int n_arriving;  // lanes (arriving_lanes.hpp)
 };
 
 __host__ __device__ constexpr int prefill_weight_stage(const MatmulParams& p, int n_sub) {
@@ -127,10 +128,8 @@ __device__ inline void fetch_weights(const MatmulParams& p, const PrefillPlan& p
     const uint32_t bytes = static_cast<uint32_t>(part.tile_bytes);
     for (int k = 0; k < part.n_tiles; ++k, from += bytes) {
       const uint32_t full = shared.weight_full + 8 * at.stage;
-      if (lane == 0) {
-        cuda::mbarrier_wait(shared.weight_empty + 8 * at.stage, at.parity);
-        cuda::mbarrier_arrive_expect(full, kSub * kPrefillGroups * bytes);
-      }
+      cuda::mbarrier_wait(shared.weight_empty + 8 * at.stage, at.parity);
+      if (lane == 0) cuda::mbarrier_arrive_expect(full, kSub * kPrefillGroups * bytes);
       __syncwarp();
       if (lane < kSub * kPrefillGroups) {
         const std::byte* to =
@@ -234,13 +233,14 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[kSub][64], PrefillWar
     }
     if (part == n_parts - 1 && sub == kSub - 1) {
       __syncwarp();
-      if (w.lane == 0) cuda::mbarrier_arrive(shared.weight_empty + 8 * w.weights.stage);
+      if (w.lane < plan.n_arriving)
+        cuda::mbarrier_arrive(shared.weight_empty + 8 * w.weights.stage);
       w.weights.next(plan.n_weight_stages);
     }
   };
   const auto release_acts = [&] {
     for (int piece = 0; piece < kPieces; ++piece) {
-      if (w.lane == 0) cuda::mbarrier_arrive(shared.act_empty + 8 * w.acts_done.stage);
+      if (w.lane < plan.n_arriving) cuda::mbarrier_arrive(shared.act_empty + 8 * w.acts_done.stage);
       w.acts_done.next(plan.n_act_stages);
     }
   };
@@ -365,9 +365,9 @@ __device__ inline PrefillShared prefill_shared(const PrefillPlan& plan, std::byt
   if (threadIdx.x == 0) {
     for (int i = 0; i < kPrefillMaxStages; ++i) {
       cuda::mbarrier_init(s.weight_full + 8 * i, 1);
-      cuda::mbarrier_init(s.weight_empty + 8 * i, kPrefillGroups);
+      cuda::mbarrier_init(s.weight_empty + 8 * i, kPrefillGroups * plan.n_arriving);
       cuda::mbarrier_init(s.act_full + 8 * i, 1);
-      cuda::mbarrier_init(s.act_empty + 8 * i, kPrefillGroups);
+      cuda::mbarrier_init(s.act_empty + 8 * i, kPrefillGroups * plan.n_arriving);
     }
     cuda::mbarrier_init_fence();
   }

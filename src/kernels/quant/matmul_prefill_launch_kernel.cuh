@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/common/arriving_lanes.hpp"
 #include "kernels/common/cuda_check.cuh"
 #include "kernels/quant/matmul_prefill_kernel.cuh"
 
@@ -47,6 +48,7 @@ inline quant::PrefillPlan prefill_plan(const quant::MatmulParams& p, int n_sub) 
   plan.n_act_stages =
       std::min((kBytes - plan.n_weight_stages * weight_stage) / quant::kActStageBytes,
                quant::kPrefillMaxStages);
+  plan.n_arriving = arriving_lanes;
   return plan;
 }
 

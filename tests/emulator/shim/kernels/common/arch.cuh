@@ -34,9 +34,9 @@ using Barrier = uint64_t;
 
 inline void copy_barrier_init(Barrier* barrier) { emulator::phase_init(barrier, 1); }
 inline void warp_barrier_init(Barrier* barrier, int n) { emulator::phase_init(barrier, n); }
-inline void warp_arrive(Barrier* barrier) {
+inline void warp_arrive(Barrier* barrier, int n_lanes = 1) {
   emulator::sync_warp();
-  if (threadIdx.x % 32 == 0) emulator::phase_arrive(barrier);
+  if (static_cast<int>(threadIdx.x % 32) < n_lanes) emulator::phase_arrive(barrier);
 }
 inline void lanes_barrier_init(Barrier* barrier, int n_warps) {
   emulator::phase_init(barrier, 32 * n_warps);

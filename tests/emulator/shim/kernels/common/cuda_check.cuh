@@ -75,10 +75,6 @@ void launch_clusters(void (*kernel)(Params...), int, dim3 grid, dim3 block, size
 }
 
 inline bool has_bulk_copies() { return emulator::has_bulk_copies(); }
-template <class... Params>
-bool cluster_fits(void (*)(Params...), int, int, int) {
-  return false;
-}
 
 template <class... Params, class... Args>
 void launch_in_order(void (*kernel)(Params...), dim3 grid, dim3 block, void* stream,
