@@ -52,14 +52,15 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   op.n_rows = n_rows;
   op.interleaved = s.pairs == RopePairs::interleaved;
   op.eps = s.rms_eps;
-  const float* biases[3] = {s.q_bias, s.k_bias, s.v_bias};
-  const float* norms[3] = {s.q_norm, s.k_norm, nullptr};
-  float* raw[3] = {args.q_out, keys, values};
+  static_assert(kFinishKey == 0 && kFinishValue == 1 && kFinishQuery == 2);
+  const float* biases[3] = {s.k_bias, s.v_bias, s.q_bias};
+  const float* norms[3] = {s.k_norm, nullptr, s.q_norm};
+  float* raw[3] = {keys, values, args.q_out};
   for (int part = 0; part < 3; ++part) {
     op.bias[part] = biases[part];
     op.norm[part] = norms[part];
     op.raw[part] = raw[part];
-    op.n_heads[part] = part == 0 ? s.n_heads : s.n_kv_heads;
+    op.n_heads[part] = part == kFinishQuery ? s.n_heads : s.n_kv_heads;
     op.dim[part] = op.n_heads[part] * s.head_dim;
   }
   op.kv = s.kv;
@@ -69,12 +70,13 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   op.max_pages = step.max_pages;
   op.rope = args.rope;
   const int n_heads = s.n_heads + 2 * s.n_kv_heads;
-  op.counters = counters.take<unsigned>(n_heads);
+  // Of heads, or of 64 dims of those of k and v.
+  op.counters = counters.take<unsigned>(n_heads + 2 * s.n_kv_heads * (s.head_dim / 64));
   quant::MatmulParams p =
-      cuda::matmul_params({&s.q, &s.k, &s.v}, 1, n_rows, args.x, s.norm, s.rms_eps);
+      cuda::matmul_params({&s.k, &s.v, &s.q}, 1, n_rows, args.x, s.norm, s.rms_eps);
   const bool pairs = !op.interleaved && s.rope_dim == s.head_dim && !s.q_norm && !s.k_norm &&
                      s.head_dim % (2 * quant::kMmaRows) == 0 &&
-                     !kv_has_scales(s.kv.geometry.format);
+                     (s.kv.geometry.format != KvFormat::q8_0 || s.head_dim % 64 == 0);
   p.scratch_bytes = FinishHeads::kScratchBytes;  // pairs need none
   const int columns = cuda::matmul_columns(p);
   if (pairs && columns == 1) {

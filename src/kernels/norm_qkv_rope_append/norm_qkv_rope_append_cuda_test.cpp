@@ -48,6 +48,11 @@ constexpr Case kCases[] = {
     {"exact_cache", Q8_0, Q8_0, Q8_0, 96, 48, kHalves, true, true, KvFormat::f32, 128},
     {"q8_0_cache", Q6_K, Q4_K, Q8_0, 256, 256, kInterleaved, true, true, KvFormat::q8_0, 16},
     {"fp8_cache", Q4_K, Q4_K, Q6_K, 80, 80, kHalves, true, false, KvFormat::fp8_e4m3, 64},
+    // One row of these goes in pairs of row groups that share scales of the cache with others.
+    {"q8_0_pairs", Q4_K, Q4_K, Q6_K, 128, 128, kHalves, true, false, KvFormat::q8_0, 16},
+    {"q8_0_pair_of_units", Q8_0, Q4_K, Q6_K, 64, 64, kHalves, false, false, KvFormat::q8_0, 64},
+    {"fp8_pairs", Q4_K, Q4_K, Q6_K, 256, 256, kHalves, true, false, KvFormat::fp8_e4m3, 64},
+    {"fp8_three_units", Q4_K, Q4_K, Q6_K, 96, 96, kHalves, true, false, KvFormat::fp8_e4m3, 16},
     {"mixed_forms", F16, Q8_0, BF16, 80, 40, kHalves, true, false, KvFormat::f32, 16},
 };
 

@@ -114,6 +114,10 @@ template <class T>
 T __ldcg(const T* from) {
   return *from;
 }
+template <class T>
+void __stcg(T* to, std::type_identity_t<T> value) {
+  *to = value;
+}
 
 template <class T>
 T __ldg(const T* from) {
