@@ -4,8 +4,7 @@
 // exceed the last-level cache many times. The time of a launch is the slope between a graph of 50
 // and one of 200 launches, sampled in turn; a read stream between them is the ceiling.
 //   attn_cuda_bench [FILE.json [CACHE [BATCH...]]]     of all cache formats, or of the one named;
-//   of
-//                                                      all batches, or of those named ("1 x 1641")
+//                     of all batches, or of those named ("1 x 1641", "llama 1 x 1641")
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,7 +62,7 @@ std::vector<Case> cases() {
       out.push_back({kQwen, format, spread(n, 2048), fmt::format("{} x 1024..3072", n)});
     }
     for (const int depth : {1641, 32768})
-      out.push_back({kLlama, format, {depth}, fmt::format("1 x {}", depth)});
+      out.push_back({kLlama, format, {depth}, fmt::format("llama 1 x {}", depth)});
   }
   return out;
 }
@@ -298,16 +297,19 @@ class Bench {
     for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0, KvFormat::fp8_e4m3}) {
       if (!cache.empty() && cache != kv_format_name(format)) continue;
       for (const Shape& shape : {kQwen, kLlama}) {
-        const KvGeometry geometry{format, shape.n_kv_heads, shape.head_dim, kPageTokens};
-        Pool pool(geometry, 4200, api_, stream_.get());
+        std::vector<Case> chosen;
         for (const Case& c : all) {
           const bool named =
               batches.empty() || std::ranges::find(batches, c.what, [](const char* name) {
                                    return std::string_view(name);
                                  }) != batches.end();
           if (c.format == format && std::string_view(c.shape.name) == shape.name && named)
-            measure(c, pool);
+            chosen.push_back(c);
         }
+        if (chosen.empty()) continue;
+        const KvGeometry geometry{format, shape.n_kv_heads, shape.head_dim, kPageTokens};
+        Pool pool(geometry, 4200, api_, stream_.get());
+        for (const Case& c : chosen) measure(c, pool);
       }
     }
   }
