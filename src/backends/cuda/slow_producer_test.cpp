@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ namespace {
 
 using namespace test;
 
-constexpr int kIterations = 100000;  // over all ops
+constexpr int kIterations = 100000;  // over all ops but those on a deep cache
 constexpr int kLongest = 60000;      // clocks
 constexpr int kClocks[] = {0, 500, 2000, 5000, 10000, 20000, 40000, kLongest};
 
@@ -80,8 +81,11 @@ TEST_P(SlowProducer, OpsWaitForTheKernelBefore) {
   constexpr int64_t kMostScratch = 256 << 10;  // one block writes it
   const int64_t scratch = std::min(ctx().workspace.bytes, kMostScratch) / 4 * 4;
   if (scratch > 0) chain.late.push_back({ctx().workspace.data, nullptr, scratch});
-  const int n_ops = static_cast<int>(std::size(kStepOpCases));
-  EXPECT_EQ(count_wrong(chain, (kIterations + n_ops - 1) / n_ops), 0u);
+  // One block writes the inputs: a deep cache takes it a millisecond.
+  const auto is_deep = [](const StepOpCase& c) { return c.kv_len > 10000; };
+  const auto n_ops = static_cast<int>(std::ranges::count_if(kStepOpCases, std::not_fn(is_deep)));
+  const int n_launches = is_deep(GetParam()) ? 160 : (kIterations + n_ops - 1) / n_ops;
+  EXPECT_EQ(count_wrong(chain, n_launches), 0u);
   EXPECT_TRUE(counters_are_zero());
 }
 
