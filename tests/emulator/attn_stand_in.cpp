@@ -22,6 +22,9 @@ AttnVariant attn_variant_q8_0(int head_dim, int n_tiles) {
   return n_tiles == 1 ? find_attn_variant<KvFormat::q8_0, 1, 64, 128>(head_dim)
                       : find_attn_variant<KvFormat::q8_0, 4, 64, 128>(head_dim);
 }
-AttnVariant attn_variant_fp8_e4m3(int, int) { return {}; }
+AttnVariant attn_variant_fp8_e4m3(int head_dim, int n_tiles) {
+  return n_tiles == 1 ? find_attn_variant<KvFormat::fp8_e4m3, 1, 80>(head_dim)
+                      : find_attn_variant<KvFormat::fp8_e4m3, 4, 80>(head_dim);
+}
 
 }  // namespace fathom::cuda

@@ -86,7 +86,10 @@ TEST_F(EmulatedAttn, NodesOfAllLevels) {
   expect_good({1, 1, 16}, KvFormat::f16, {{41000, 0}}, {.n_ctx = 41984, .max_rows = 1});
 }
 
-TEST_F(EmulatedAttn, Codes) { expect_good({7, 1, 128}, KvFormat::q8_0, {{1000, 0}, {300, 1}}, {}); }
+TEST_F(EmulatedAttn, Codes) {
+  expect_good({7, 1, 128}, KvFormat::q8_0, {{1000, 0}, {300, 1}}, {});
+  expect_good({7, 2, 80}, KvFormat::fp8_e4m3, {{1000, 0}, {300, 1}}, {});
+}
 
 }  // namespace
 }  // namespace fathom

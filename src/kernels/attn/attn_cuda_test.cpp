@@ -160,6 +160,8 @@ TEST_P(CudaAttn, Deep) {
   for (const int n : {131071, 131072, 131073}) {
     expect_good({1, 1, 64}, decode_rows({n}), {.n_ctx = n, .max_rows = 1});
   }
+  // More states of a head than the shared memory of a block over codes has room for.
+  expect_good({2, 2, 64}, decode_rows({125000}), {.n_ctx = 125000, .max_rows = 1});
 }
 
 // The more work there is beside, the larger the part of a sequence that a block takes.

@@ -36,6 +36,7 @@ class AttnBlock {
     if (!now.valid && !folds && static_cast<int>(blockIdx.x) >= at_.params.n_rows)
       return;  // room for the next kernel
     if (work_.meeting() == AttnMeeting::cluster) {
+      if (threadIdx.x == 0) attn_meeting_init(meeting());
       cluster_arrive_relaxed();
       has_arrived_ = true;
     }
@@ -46,42 +47,45 @@ class AttnBlock {
     feed_.start_late();
     int slot = 0;
     while (now.valid) {
-      if (now.starts_head) {
-        leaf_.make_query();
-        levels_.clear();
-      }
-      const int token = work_.token(now);
-      const bool live = is_active_ && token < now.end;
-      AttnState<L::kChunks> leaf;
-      arrived();
-      if (live) leaf_.scores(at_.slot(at_.stream, slot), token);
-      at_.stream_sync();
-      feed_.template refill<false>(slot);
-      slot = next(slot);
-      if (live) leaf_.soften(leaf);
-      arrived();
-      if (now.step == 0) run_.clear();
-      if (live) leaf_.add_outputs(at_.slot(at_.stream, slot), token, leaf, run_);
-      if (work_.ends_round(now)) {
-        end_round(now, slot);
-      } else {
-        at_.stream_sync();
-        feed_.template refill<true>(slot);
-      }
-      slot = next(slot);
-      work_.advance(now);
-      if (now.starts_head) {
-        start_head(now);
-        fetch_query();
-      }
+      leaf_.make_query();
+      levels_.clear();
+      do {
+        take_leaf(now, slot);
+      } while (now.valid && !now.starts_head);
+      if (!now.valid) break;
+      start_head(now);
+      fetch_query();
     }
     attn_copies_wait<0>();
     if (folds) fold_heads();
     zero_padded_rows();
-    if (has_arrived_) cluster_wait();  // the others have read this block's state
+    if (has_arrived_) cluster_wait();  // the others have met too
   }
 
  private:
+  // And goes on to the stream's next one.
+  __device__ __forceinline__ void take_leaf(AttnCursor& now, int& slot) {
+    const int token = work_.token(now);
+    const bool live = is_active_ && token < now.end;
+    AttnState<L::kChunks> leaf;
+    arrived();
+    if (live) leaf_.scores(at_.slot(at_.stream, slot), token);
+    at_.stream_sync();
+    feed_.template refill<false>(slot);
+    slot = next(slot);
+    if (live) leaf_.soften(leaf);
+    arrived();
+    if (now.step == 0) run_.clear();
+    if (live) leaf_.add_outputs(at_.slot(at_.stream, slot), token, leaf, run_);
+    if (work_.ends_round(now)) {
+      end_round(now, slot);
+    } else {
+      at_.stream_sync();
+      feed_.template refill<true>(slot);
+    }
+    slot = next(slot);
+    work_.advance(now);
+  }
   __device__ static int next(int slot) { return slot + 1 == L::kSlots ? 0 : slot + 1; }
   // The oldest copy of the stream's ring is there.
   __device__ void arrived() const {
@@ -184,7 +188,7 @@ class AttnBlock {
     const int first_unit = now.unit - rank, n_live = min(team, n_units - first_unit);
     const int n_teams = (n_units + team - 1) / team, share = L::kPositions / team;
     const int bytes = AttnShares::bytes(share);
-    exchange(own, rank, team);
+    exchange(own, rank, team, n_live);
     const AttnShares received{at_.shared + L::kExchange, share, bytes};
     const int size = work_.blocks_of_cluster(), tokens = 1 << work_.unit_shift();
     // Of the head's teams, this block's share.
@@ -207,7 +211,12 @@ class AttnBlock {
         }
       });
     }
-    cluster_arrive();  // this block has read what it got
+    // This block has read what it got; after the last unit that only keeps it from ending before.
+    if (work_.is_last(now)) {
+      cluster_arrive_relaxed();
+    } else {
+      cluster_arrive();
+    }
     has_arrived_ = true;
     if (n_teams <= 1 || n_live <= 0) return;
     const int head = now.entry * at_.params.n_kv_heads + now.kv_head;
@@ -285,40 +294,58 @@ class AttnBlock {
   }
 
   // The block's share of a head: from the states of its units to nodes of 2,048 tokens, each by a
-  // thread for four outputs, then all of these; in shared memory, if they have room there and
-  // shares are small.
+  // thread for four outputs, then all of these; in shared memory, if shares are small: all at once
+  // where they have room, the nodes in the place of the states, or as many at a time as fit behind
+  // the nodes.
   __device__ void fold_head(const AttnHead& head) {
     const int rank = static_cast<int>(cluster_rank()), size = work_.blocks_of_cluster();
     const int share = L::kPositions / size, n = head.n, n_middles = (n + 3) / 4;
-    AttnShares states = left(rank, share).state(head.first);
-    if (size > 1 && n * states.stride <= L::kScan) states = fetch(states, n);
-    each_middle(share, n_middles, [&](int middle, int position) {
-      const AttnShares first = states.state(middle * 4);
-      AttnState<1> sum;
-      sum.clear();
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (middle * 4 + i < n) sum.fold(first.state(i).load(position));
+    const AttnShares states = left(rank, share).state(head.first);
+    AttnShares middles{states.data, share, 4 * states.stride};
+    int n_fetched = n;
+    std::byte* fetched = nullptr;
+    if (size > 1 && n * states.stride <= L::kScan) {
+      middles.data = fetched = at_.shared;
+    } else if (size > 1) {
+      const int behind = n_middles * states.stride, fit = (L::kScan - behind) / states.stride / 4;
+      if (fit > 0) {
+        middles = {at_.shared, share, states.stride};
+        fetched = at_.shared + behind;
+        n_fetched = fit * 4;
       }
-      first.store(position, sum.out[0], sum.max, sum.sum);
-    });
-    __syncthreads();
-    states.stride *= 4;
+    }
+#pragma unroll 1
+    for (int first = 0; first < n; first += n_fetched) {
+      const int n_here = min(n_fetched, n - first);
+      AttnShares here = states.state(first);
+      if (fetched) here = fetch(fetched, here, n_here);
+      each_middle(share, (n_here + 3) / 4, [&](int middle, int position) {
+        AttnState<1> sum;
+        sum.clear();
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (middle * 4 + i < n_here) sum.fold(here.state(middle * 4 + i).load(position));
+        }
+        middles.state(first / 4 + middle).store(position, sum.out[0], sum.max, sum.sum);
+      });
+      __syncthreads();
+    }
     each_output(share, [&](int position, int component) {
       store_output(head.entry, head.kv_head, rank * share + position, component,
-                   attn_fold(states, n_middles, 4 * kAttnNodeTokens, position, component));
+                   attn_fold(middles, n_middles, 4 * kAttnNodeTokens, position, component));
     });
     __syncthreads();
   }
   // n states come to shared memory.
-  __device__ AttnShares fetch(const AttnShares& from, int n) const {
+  __device__ AttnShares fetch(std::byte* to, const AttnShares& from, int n) const {
+    const unsigned address = at_.address + static_cast<unsigned>(to - at_.shared);
 #pragma unroll 2
     for (int at = static_cast<int>(threadIdx.x) * 16; at < n * from.stride; at += L::kThreads * 16)
-      attn_copy_async(at_.address + at, from.data + at);
+      attn_copy_async(address + at, from.data + at);
     attn_copies_commit();
     attn_copies_wait<0>();
     __syncthreads();
-    return {at_.shared, from.n_positions, from.stride};
+    return {to, from.n_positions, from.stride};
   }
   template <class Visit>
   __device__ static void each_middle(int share, int n, const Visit& visit) {
@@ -342,21 +369,30 @@ class AttnBlock {
     }
   }
 
-  // Each block of the team gets its share of this one's state.
-  __device__ void exchange(const OwnState& own, int rank, int team) {
+  __device__ unsigned meeting() const { return at_.address + L::kMeeting; }
+  // Each block of the team gets its share of this one's state, and of all that have tokens.
+  __device__ void exchange(const OwnState& own, int rank, int team, int n_live) {
     if (has_arrived_) cluster_wait();
+    has_arrived_ = false;
+    if (n_live <= 0) return;
     const int share = L::kPositions / team;
     const int first_rank = static_cast<int>(cluster_rank()) - rank;
+    const int bytes = AttnShares::bytes(share);
+    if (threadIdx.x == 0) attn_expect(meeting(), n_live * bytes);
+    const unsigned to_share = at_.address + L::kExchange + rank * bytes;
 #pragma unroll
     for (int i = 0; i < L::kOwnChunks; ++i) {
-      if (at_.own_chunk(i) >= L::kChunks) break;
+      if (at_.own_chunk(i) >= L::kChunks || rank >= n_live) break;
       const int position = at_.own_position(i), to = position / share;
-      std::byte* data = at_.shared + L::kExchange + rank * AttnShares::bytes(share);
-      data = cluster_map(data, static_cast<unsigned>(first_rank + to));
-      AttnShares{data, share, 0}.store(position - to * share, own.out[i], own.max, own.sum);
+      const unsigned receiver = static_cast<unsigned>(first_rank + to);
+      const unsigned data = attn_remote(to_share, receiver);
+      const unsigned barrier = attn_remote(meeting(), receiver);
+      const int of_share = position - to * share;
+      attn_send(data + of_share * 16, barrier, own.out[i]);
+      attn_send(data + share * 16 + of_share * 8, barrier,
+                make_float2(__int_as_float(own.max), own.sum));
     }
-    cluster_arrive();
-    cluster_wait();
+    attn_receive(meeting(), n_meetings_++ & 1);
   }
 
   __device__ void store_outputs(const OwnState& own) const {
@@ -388,13 +424,15 @@ class AttnBlock {
   AttnLeaf<L> leaf_;
   AttnLevels<L> levels_;
   AttnState<L::kChunks> run_;
+  unsigned n_meetings_ = 0;
   bool has_arrived_ = false;    // the cluster's blocks may not have begun, or may still be reading
   bool is_active_, is_inside_;  // the warp's tile, the thread's column
   int head_, last_token_;       // of the column; heads are counted through the rows
 };
 
 template <KvFormat kFormat, int kHeadDim, int kTiles>
-__global__ void __launch_bounds__(AttnLayout<kFormat, kHeadDim, kTiles>::kThreads)
+__global__ void __launch_bounds__(AttnLayout<kFormat, kHeadDim, kTiles>::kThreads,
+                                  AttnLayout<kFormat, kHeadDim, kTiles>::kBlocks)
     attn_kernel(const __grid_constant__ AttnParams params) {
   AttnBlock<AttnLayout<kFormat, kHeadDim, kTiles>>(params, dynamic_shared<std::byte>()).run();
 }

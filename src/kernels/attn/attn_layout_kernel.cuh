@@ -53,18 +53,25 @@ struct AttnLayout {
   static constexpr int kScaleOffset = kHeadDim * kKvTileTokens;  // of codes, in their tile
   static constexpr int kLeafTiles = kAttnLeafTokens / kKvTileTokens;
   static constexpr int kSlotBytes = kLeafTiles * kTileBytes;  // K or V of a leaf
+  static constexpr int kLevels = kTiles == 1 ? 3 : 4;         // of states folded by one block
+  static constexpr int kLevelBytes = kTiles * kChunks * 32 * 16;
+  // Over q8_0, whose codes take long to become halves, three blocks share a multiprocessor, with
+  // the query's pieces in shared memory: its registers are what a third one needs.
+  static constexpr bool kSharedQuery = kFormat == KvFormat::q8_0 && kTiles == 1 && kHeadDim <= 128;
+  static constexpr int kBlocks = kSharedQuery ? 3 : 1;
+  static constexpr int kQueryBytes = kSharedQuery ? kChunks * 512 : 0;
   // Of one tile: three slots a stream in 96 KiB, which leaves room for another block, of this
-  // kernel or the next; where three do not fit there, what the multiprocessor has. Of four tiles,
-  // whose levels take more: 32 KiB.
-  static constexpr int kFit = (kTiles == 1 ? 96 : 32) * 1024 / (kStreams * kSlotBytes);
+  // kernel or the next, or what leaves room for two; where three do not fit there, what the
+  // multiprocessor has. Of four tiles, whose levels take more: 32 KiB.
+  static constexpr int kRingBytes = kSharedQuery ? 73 * 1024 - kLevels * kLevelBytes - kQueryBytes
+                                                 : (kTiles == 1 ? 96 : 32) * 1024;
+  static constexpr int kFit = kRingBytes / (kStreams * kSlotBytes);
   static constexpr int kFitAlone = kTiles == 1 ? 192 * 1024 / (kStreams * kSlotBytes) : 1;
   static constexpr int kSlots = kFit >= 6                  ? 6
                                 : kFit >= 3 || kTiles == 4 ? (kFit > 1 ? kFit : 1)
                                 : kFitAlone > 3            ? 3
                                 : kFitAlone > 1            ? kFitAlone
                                                            : 1;
-  static constexpr int kLevels = kTiles == 1 ? 3 : 4;  // of states folded by one block
-  static constexpr int kLevelBytes = kTiles * kChunks * 32 * 16;
   static constexpr int kStateFloats = kTiles * (kChunks * 32 * 4 + 2 * kAttnKernelColumns);
   static constexpr int kPositions = kTiles * kChunks * 32;  // of four outputs each, of all columns
   // A round takes 128 tokens a stream: units of 128 are for several streams, a leaf each.
@@ -74,8 +81,10 @@ struct AttnLayout {
   static constexpr int kLevelStates = kStreams * kSlots * kSlotBytes;
   static constexpr int kExchange = kLevelStates;
   static_assert(kPositions * 24 <= kLevels * kLevelBytes);
-  static constexpr int kScan = kLevelStates + kLevels * kLevelBytes;  // totals [warps], flags
-  static constexpr int kEntries = kScan + kWarps * 16 + 16;           // int4 [n_rows]
+  static constexpr int kQuery = kLevelStates + kLevels * kLevelBytes;  // uint4 [chunks][lane]
+  static constexpr int kScan = kQuery + kQueryBytes;                   // totals [warps], flags
+  static constexpr int kMeeting = kScan + kWarps * 16 + 16;  // the barrier of a cluster's meeting
+  static constexpr int kEntries = kMeeting + 16;             // int4 [n_rows]
   static constexpr int shared_bytes(int n_rows) { return kEntries + n_rows * 16; }
   static_assert(kStreams == 1 || kStateFloats * 4 <= kSlotBytes, "a slot takes a warp's state");
 };

@@ -28,7 +28,8 @@ class AttnLeaf {
       if (inside) fetched_[c] = *reinterpret_cast<const float4*>(q + c * 16 + at_.quad * 4);
     }
   }
-  // REQUIRES: all lanes call it.
+  // REQUIRES: all lanes call it; if the query is shared, all threads, after the last use of the one
+  // before.
   __device__ void make_query() {
     float4(&x)[L::kChunks] = fetched_;
     uint32_t largest = 0;
@@ -55,10 +56,23 @@ class AttnLeaf {
         query_[c][2][0] = __float_as_uint(x[c].z);
         query_[c][3][0] = __float_as_uint(x[c].w);
       } else {
-        attn_split<L::kBf16>(x[c].x, x[c].y, query_[c][0]);
-        attn_split<L::kBf16>(x[c].z, x[c].w, query_[c][1]);
+        if constexpr (L::kSharedQuery) {  // a warp's share of the block's
+          // Opaque: else the warp's number becomes an index, and arrays with one lie in memory.
+          if (opaque(c / kChunksOfWarp) != static_cast<int>(at_.warp)) continue;
+        }
+        uint32_t pieces[2][L::kPieces];
+        attn_split<L::kBf16>(x[c].x, x[c].y, pieces[0]);
+        attn_split<L::kBf16>(x[c].z, x[c].w, pieces[1]);
+        if constexpr (L::kSharedQuery) {
+          shared_query(c) = uint4{pieces[0][0], pieces[0][1], pieces[1][0], pieces[1][1]};
+        } else {
+#pragma unroll
+          for (int i = 0; i < 2 * L::kPieces; ++i)
+            query_[c][i / L::kPieces][i % L::kPieces] = pieces[i / L::kPieces][i % L::kPieces];
+        }
       }
     }
+    if constexpr (L::kSharedQuery) __syncthreads();
   }
 
   // K and V by their places in shared memory.
@@ -229,13 +243,15 @@ class AttnLeaf {
         attn_load_matrices(codes, at_.address + keys + row + block * 512);
         float scales[4];
         load_scales(keys, block, scales);
+        uint32_t query[2][2][L::kPieces];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) load_query(block * 2 + half, query[half]);
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
           float c[4] = {};
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            multiply(c, query_[block * 2 + half][0], query_[block * 2 + half][1],
-                     attn_codes(codes[half * 2] >> 8 * odd),
+            multiply(c, query[half][0], query[half][1], attn_codes(codes[half * 2] >> 8 * odd),
                      attn_codes(codes[half * 2 + 1] >> 8 * odd));
           }
 #pragma unroll
@@ -289,6 +305,9 @@ class AttnLeaf {
     for (int block = 0; block * 2 < L::kChunks; ++block) {
       const unsigned dim = chunk_of_block(block) * 16 + key_dim(at_.lane % 8, at_.lane / 8 % 2);
       const unsigned row = at_.address + keys + AttnSwizzle<L>::key(dim) * 16 + block * 512;
+      uint32_t query[2][2][L::kPieces];
+      for (int half = 0; half < 2 && block * 2 + half < L::kChunks; ++half)
+        load_query(block * 2 + half, query[half]);
 #pragma unroll
       for (int tile = 0; tile < L::kLeafTiles; ++tile) {
         uint32_t codes[4];
@@ -300,8 +319,8 @@ class AttnLeaf {
           uint32_t even[2], odd[2];
           e4m3_to_f16(codes[half * 2], even[0], odd[0]);
           e4m3_to_f16(codes[half * 2 + 1], even[1], odd[1]);
-          multiply(c[tile][0], query_[k][0], query_[k][1], even[0], even[1]);
-          multiply(c[tile][1], query_[k][0], query_[k][1], odd[0], odd[1]);
+          multiply(c[tile][0], query[half][0], query[half][1], even[0], even[1]);
+          multiply(c[tile][1], query[half][0], query[half][1], odd[0], odd[1]);
         }
       }
     }
@@ -535,13 +554,32 @@ class AttnLeaf {
     }
   }
 
+  __device__ uint4& shared_query(int chunk) const {
+    return reinterpret_cast<uint4*>(at_.shared + L::kQuery)[chunk * 32 + at_.lane];
+  }
+  // The pieces of a chunk's first and second two values.
+  __device__ void load_query(int chunk, uint32_t (&pieces)[2][L::kPieces]) const {
+    if constexpr (L::kSharedQuery) {
+      const uint4 x = shared_query(chunk);
+      pieces[0][0] = x.x;
+      pieces[0][1] = x.y;
+      pieces[1][0] = x.z;
+      pieces[1][1] = x.w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2 * L::kPieces; ++i)
+        pieces[i / L::kPieces][i % L::kPieces] = query_[chunk][i / L::kPieces][i % L::kPieces];
+    }
+  }
+
+  static constexpr int kChunksOfWarp = (L::kChunks + L::kWarps - 1) / L::kWarps;
   const AttnThread<L> at_;
   int last_token_;
   float unscale_;
   float s_[L::kLeafTiles][4];
   float4 fetched_[L::kChunks];
   // Of a chunk: the pieces of its first and its second two values, or four values.
-  uint32_t query_[L::kChunks][L::kF32 ? 4 : 2][L::kPieces];
+  uint32_t query_[L::kSharedQuery ? 1 : L::kChunks][L::kF32 ? 4 : 2][L::kPieces];
 };
 
 }  // namespace fathom::cuda

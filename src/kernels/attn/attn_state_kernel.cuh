@@ -179,7 +179,7 @@ __device__ __forceinline__ AttnOutput attn_fold(const AttnShares& states, int n,
   const int node = tokens * 4 <= kAttnTopTokens ? 4 : 1;
   const int nodes = tokens * 16 <= kAttnTopTokens ? 16 : node;
   float2 low = make_float2(0.0f, 0.0f), high = low;  // output and sum
-#pragma unroll 2
+#pragma unroll 4
   for (int i = 0; i < n; ++i) {
     const AttnShares state = states.state(i);
     const float2 rest = state.rest(position);

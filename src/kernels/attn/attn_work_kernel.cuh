@@ -67,10 +67,17 @@ class AttnWork {
   __device__ int group() const { return group_; }
   __device__ int team() const { return min(group_, cluster_size_); }
 
+  // Whether the block takes no unit after this one; in a cluster all or none.
+  __device__ bool is_last(const AttnCursor& c) const {
+    return c.item + static_cast<int>(gridDim.x) >= n_items_;
+  }
+
   // In memory: units of all heads, those before a block's, whose a unit is, and where it is.
   __device__ int n_all_units() const { return n_items_; }
-  __device__ int first_unit_of(int block) const { return min(block * quota_, n_items_); }
-  __device__ int block_of(int unit) const { return unit / quota_; }
+  __device__ int first_unit_of(int block) const {
+    return min(block, n_takers_) * n_items_ / n_takers_;
+  }
+  __device__ int block_of(int unit) const { return ((unit + 1) * n_takers_ - 1) / n_items_; }
   __device__ AttnHead head_at(int unit) const {
     int low = 0, high = n_entries_ - 1;
     while (low < high) {  // the last that begins there or before
@@ -114,7 +121,7 @@ class AttnWork {
     if (meeting_ != AttnMeeting::memory) return item(block);
     AttnCursor c{};
     c.item = first_unit_of(block);
-    c.valid = c.item < last_unit();
+    c.valid = c.item < last_unit_;
     if (!c.valid) return c;
     const AttnHead head = head_at(c.item);
     c.entry = head.entry;
@@ -140,7 +147,7 @@ class AttnWork {
     }
     ++c.item;
     ++c.unit;
-    c.valid = c.item < last_unit();
+    c.valid = c.item < last_unit_;
     if (!c.valid) return;
     if (c.end == c.len) {
       c.unit = 0;
@@ -174,7 +181,14 @@ class AttnWork {
   static_assert(kAttnRunTokens == 1 << 7 && kAttnNodeTokens == 1 << 9);
 
   __device__ static int units(int len, int shift) { return (len - 1 >> shift) + 1; }
-  __device__ static int parts(int n, int size) { return (n + size - 1) / size; }
+  // Whole clusters.
+  __device__ int fill(int n) const { return (n + cluster_size_ - 1) & ~(cluster_size_ - 1); }
+  // Of so many units, fewer than 2^22, on all blocks.
+  __device__ static int turns(int n) {
+    const int n_blocks = static_cast<int>(gridDim.x);
+    const int least = __float2int_rz(__fdividef(__int2float_rn(n), __int2float_rn(n_blocks)));
+    return least + (least * n_blocks < n);
+  }
 
   // Of those that meet nowhere or in a cluster.
   __device__ AttnCursor item(int i) const {
@@ -192,7 +206,6 @@ class AttnWork {
     start_unit(c);
     return c;
   }
-  __device__ int last_unit() const { return first_unit_of(static_cast<int>(blockIdx.x) + 1); }
   __device__ void start_unit(AttnCursor& c) const {
     c.round = c.unit << unit_shift_;
     c.end = c.len - c.round > 1 << unit_shift_ ? c.round + (1 << unit_shift_) : c.len;
@@ -264,7 +277,6 @@ class AttnWork {
   // What ends first on as many blocks as there are. Costs are a stream's tokens: a unit costs as
   // much as 48 for its start, its state and the fold.
   __device__ void choose_meeting(int longest, int n_nodes) {
-    const int n_blocks = static_cast<int>(gridDim.x);
     const int n_heads = n_entries_ * at_.params.n_kv_heads;
     int best = INT_MAX;
 #pragma unroll
@@ -276,16 +288,17 @@ class AttnWork {
       if (group < cluster_size_) {
         group = 1 << (32 - __clz(group - 1));
       } else {
-        group = parts(group, cluster_size_) * cluster_size_;
+        group = fill(group);
       }
-      const int n_items = parts(n_heads * group, cluster_size_) * cluster_size_;
-      if (group > cluster_size_ && n_items / cluster_size_ > at_.params.n_slots) continue;
+      const int n_items = fill(n_heads * group);
+      const int shift_of_cluster = 31 - __clz(cluster_size_);
+      if (group > cluster_size_ && n_items >> shift_of_cluster > at_.params.n_slots) continue;
       const int of_stream =
           size == 0 ? kAttnLeafTokens
           : size == 1
               ? min(longest, (1 << shift) / L::kStreams)
               : (longest - 1) / (L::kStreams * kAttnRunTokens) * kAttnRunTokens + kAttnRunTokens;
-      const int cost = parts(n_items, n_blocks) * (of_stream + 48);
+      const int cost = turns(n_items) * (of_stream + 48);
       if (cost >= best) continue;
       best = cost;
       unit_shift_ = shift;
@@ -299,7 +312,7 @@ class AttnWork {
   // Nodes of 512 tokens of few heads, none of which has more than two to fold, in place of a second
   // turn through a cluster. Without clusters whenever it costs less.
   __device__ void try_memory(int longest, int n_nodes, int best) {
-    const int n_blocks = static_cast<int>(gridDim.x), nodes = parts(n_nodes, n_blocks);
+    const int n_blocks = static_cast<int>(gridDim.x), nodes = turns(n_nodes);
     const bool takes =
         cluster_size_ > 1
             ? group_ > 1 && unit_shift_ == 9 && n_items_ > n_blocks &&
@@ -310,14 +323,16 @@ class AttnWork {
     unit_shift_ = 9;
     group_ = 1;
     n_items_ = n_nodes;
-    quota_ = nodes;
+    n_takers_ = min(n_blocks, n_nodes);
+    last_unit_ = first_unit_of(static_cast<int>(blockIdx.x) + 1);
   }
 
   const AttnThread<L> at_;
   AttnEntry* entries_;
   int cluster_size_;
   AttnMeeting meeting_;
-  int n_entries_, n_items_, unit_shift_, group_, steps_, quota_ = 1;
+  int n_entries_, n_items_, unit_shift_, group_, steps_;
+  int n_takers_ = 1, last_unit_ = 0;  // in memory: blocks that have units; the block's end
 };
 
 }  // namespace fathom::cuda

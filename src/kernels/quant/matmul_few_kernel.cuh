@@ -403,23 +403,25 @@ class FewStream {
   float* totals_;
 };
 
+// A lane for each barrier of a warp's ring, the last warp for the rest.
 __device__ inline void init_few(const FewPlan& plan, std::byte* shared, const FewShared& place) {
-  if (threadIdx.x == 0) {
-    const auto init = [&](int at, int n, int n_arrivals) {
-      auto* barriers = reinterpret_cast<cuda::Barrier*>(shared + at);
-      for (int i = 0; i < n; ++i) cuda::warp_barrier_init(barriers + i, n_arrivals);
-    };
-    const int lanes = plan.n_arriving, ring = plan.n_stages * int{sizeof(cuda::Barrier)};
-    for (int i = 0; i < kFewStreams; ++i) {
-      init(2 * i * ring, plan.n_stages, 1);
-      init((2 * i + 1) * ring, plan.n_stages, lanes);
-    }
+  constexpr int kBarrier = int{sizeof(cuda::Barrier)};
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto init = [&](int at, int n, int n_arrivals) {
+    auto* barriers = reinterpret_cast<cuda::Barrier*>(shared + at);
+    for (int i = lane; i < n; i += 32) cuda::warp_barrier_init(barriers + i, n_arrivals);
+  };
+  if (warp < kFewStreams) {
+    const int full = warp * 2 * plan.n_stages * kBarrier;
+    init(full, plan.n_stages, 1);
+    init(full + plan.n_stages * kBarrier, plan.n_stages, plan.n_arriving);
+  } else {
     init(place.act_barriers, plan.n_act_stages, 1);
-    init(place.act_barriers + plan.n_act_stages * int{sizeof(cuda::Barrier)}, plan.n_act_stages,
-         plan.slots * lanes);
-    init(place.turns, 2 * plan.slots, lanes);
-    cuda::barrier_init_fence();
+    init(place.act_barriers + plan.n_act_stages * kBarrier, plan.n_act_stages,
+         plan.slots * plan.n_arriving);
+    init(place.turns, 2 * plan.slots, plan.n_arriving);
   }
+  cuda::barrier_init_fence();
   __syncthreads();
 }
 

@@ -140,6 +140,7 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+inline int __float2int_rz(float x) { return static_cast<int>(x); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
 inline float __frcp_rn(float a) { return 1.0f / a; }
 // The fast ones, nearer than on the device.
