@@ -14,7 +14,7 @@
 #include "backends/cuda/device_api.hpp"
 #include "base/check.hpp"
 #include "device/owned.hpp"
-#include "kernels/common/arriving_lanes.hpp"
+#include "kernels/common/arriving_lanes.cuh"
 #include "kernels/exec_context.hpp"
 
 namespace fathom::test {

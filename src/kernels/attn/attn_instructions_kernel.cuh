@@ -49,58 +49,6 @@ __device__ __forceinline__ bool attn_is_last(unsigned* counter, int n) {
                : "memory");
   return before == static_cast<unsigned>(n - 1);
 }
-// Data that blocks of a cluster send to a barrier of the receiver, in its shared memory, which says
-// how much it expects; each phase counts one arrival. No fence waits for other copies.
-__device__ __forceinline__ unsigned attn_remote(unsigned address, unsigned rank) {
-  unsigned out = address;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
-#endif
-  return out;
-}
-__device__ __forceinline__ void attn_meeting_init(unsigned barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void attn_expect(unsigned barrier, int bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-#endif
-}
-__device__ __forceinline__ void attn_send(unsigned to, unsigned barrier, const float4& x) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, "
-      "[%1];" ::"r"(to),
-      "r"(barrier), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
-      : "memory");
-#endif
-}
-__device__ __forceinline__ void attn_send(unsigned to, unsigned barrier, const float2& x) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%2, %3}, [%1];" ::"r"(
-          to),
-      "r"(barrier), "f"(x.x), "f"(x.y)
-      : "memory");
-#endif
-}
-__device__ __forceinline__ void attn_receive(unsigned barrier, unsigned parity) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  unsigned done = 0;
-  while (!done) {
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
-        "selp.u32 %0, 1, 0, p; }"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  }
-#endif
-}
 __device__ __forceinline__ float attn_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

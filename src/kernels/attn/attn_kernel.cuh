@@ -36,7 +36,7 @@ class AttnBlock {
     if (!now.valid && !folds && static_cast<int>(blockIdx.x) >= at_.params.n_rows)
       return;  // room for the next kernel
     if (work_.meeting() == AttnMeeting::cluster) {
-      if (threadIdx.x == 0) attn_meeting_init(meeting());
+      if (threadIdx.x == 0) meeting_init(meeting());
       cluster_arrive_relaxed();
       has_arrived_ = true;
     }
@@ -378,21 +378,21 @@ class AttnBlock {
     const int share = L::kPositions / team;
     const int first_rank = static_cast<int>(cluster_rank()) - rank;
     const int bytes = AttnShares::bytes(share);
-    if (threadIdx.x == 0) attn_expect(meeting(), n_live * bytes);
+    if (threadIdx.x == 0) meeting_expect(meeting(), n_live * bytes);
     const unsigned to_share = at_.address + L::kExchange + rank * bytes;
 #pragma unroll
     for (int i = 0; i < L::kOwnChunks; ++i) {
       if (at_.own_chunk(i) >= L::kChunks || rank >= n_live) break;
       const int position = at_.own_position(i), to = position / share;
       const unsigned receiver = static_cast<unsigned>(first_rank + to);
-      const unsigned data = attn_remote(to_share, receiver);
-      const unsigned barrier = attn_remote(meeting(), receiver);
+      const unsigned data = cluster_address(to_share, receiver);
+      const unsigned barrier = cluster_address(meeting(), receiver);
       const int of_share = position - to * share;
-      attn_send(data + of_share * 16, barrier, own.out[i]);
-      attn_send(data + share * 16 + of_share * 8, barrier,
-                make_float2(__int_as_float(own.max), own.sum));
+      meeting_send(data + of_share * 16, barrier, own.out[i]);
+      meeting_send(data + share * 16 + of_share * 8, barrier,
+                   make_float2(__int_as_float(own.max), own.sum));
     }
-    attn_receive(meeting(), n_meetings_++ & 1);
+    meeting_wait(meeting(), n_meetings_++ & 1);
   }
 
   __device__ void store_outputs(const OwnState& own) const {

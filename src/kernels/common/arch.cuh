@@ -88,7 +88,7 @@ __device__ __forceinline__ void warp_barrier_init(Barrier* barrier, int n_arriva
                : "memory");
 }
 // What the warp wrote before is seen by whoever waits for the barrier. Its first n_lanes lanes
-// arrive (arriving_lanes.hpp), for a barrier of so many of each warp.
+// arrive (arriving_lanes.cuh), for a barrier of so many of each warp.
 __device__ __forceinline__ void warp_arrive(Barrier* barrier, int n_lanes = 1) {
   __syncwarp();
   if (static_cast<int>(threadIdx.x % 32) < n_lanes) {
@@ -280,6 +280,63 @@ __device__ __forceinline__ T* cluster_map(T* p, unsigned rank) {
   return out;
 #else
   return p;
+#endif
+}
+
+// Data that blocks of a cluster send each other, to a barrier of the receiver, which says how much
+// it expects; places are addresses in shared memory. No fence waits for other copies. Nobody sends
+// before all have begun, the receiver waits for what it expects.
+__device__ __forceinline__ void meeting_init(unsigned barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+// By one thread, once a meeting.
+__device__ __forceinline__ void meeting_expect(unsigned barrier, int bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+#endif
+}
+// That of an own place in another block.
+__device__ __forceinline__ unsigned cluster_address(unsigned address, unsigned rank) {
+  unsigned out = address;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
+#endif
+  return out;
+}
+__device__ __forceinline__ void meeting_send(unsigned to, unsigned barrier, const float4& x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, "
+      "[%1];" ::"r"(to),
+      "r"(barrier), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void meeting_send(unsigned to, unsigned barrier, const float2& x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%2, %3}, [%1];" ::"r"(
+          to),
+      "r"(barrier), "f"(x.x), "f"(x.y)
+      : "memory");
+#endif
+}
+// parity: 0 for the barrier's first meeting, 1 for its second, 0 for the third.
+__device__ __forceinline__ void meeting_wait(unsigned barrier, unsigned parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  unsigned done = 0;
+  while (!done) {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
 #endif
 }
 

@@ -2,7 +2,7 @@
 // The launches of products of 5 to 32 rows: a kernel for 8, 16 and 32 columns, each for all ops.
 #include "kernels/quant/matmul_few_kernel.cuh"
 
-#include "kernels/common/arriving_lanes.hpp"
+#include "kernels/common/arriving_lanes.cuh"
 #include "kernels/common/clusters.cuh"
 #include "kernels/quant/matmul_launch_kernel.cuh"
 

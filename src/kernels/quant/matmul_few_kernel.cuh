@@ -30,7 +30,7 @@ struct FewPlan {
   int n_act_stages;  // of the ring of activations: the tiles of a lane, or of two at most
   int fewest_tiles;  // of a lane; the first n_longer have one more
   int n_longer;
-  int n_arriving;  // lanes (arriving_lanes.hpp)
+  int n_arriving;  // lanes (arriving_lanes.cuh)
 
   __host__ __device__ int n_tiles(int lane) const { return fewest_tiles + (lane < n_longer); }
 };

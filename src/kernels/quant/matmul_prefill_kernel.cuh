@@ -50,7 +50,7 @@ struct PrefillPlan {
   int n_tiles;                     // pieces of work
   int n_columns;                   // blocks of 128 rows of the step
   int n_weight_stages, n_act_stages;
-  int n_arriving;  // lanes (arriving_lanes.hpp)
+  int n_arriving;  // lanes (arriving_lanes.cuh)
 };
 
 __host__ __device__ constexpr int prefill_weight_stage(const MatmulParams& p, int n_sub) {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/arriving_lanes.hpp"
+#include "kernels/common/arriving_lanes.cuh"
 #include "kernels/common/cuda_check.cuh"
 #include "kernels/quant/matmul_prefill_kernel.cuh"
 

@@ -34,13 +34,6 @@ inline bool attn_is_last(unsigned* counter, int n) {
   *counter = before == static_cast<unsigned>(n - 1) ? 0 : before + 1;
   return before == static_cast<unsigned>(n - 1);
 }
-// Clusters are not emulated.
-inline unsigned attn_remote(unsigned address, unsigned) { return address; }
-inline void attn_meeting_init(unsigned) {}
-inline void attn_expect(unsigned, int) {}
-template <class T>
-void attn_send(unsigned, unsigned, const T&) {}
-inline void attn_receive(unsigned, unsigned) {}
 inline float attn_exp2(float x) { return std::exp2(x); }
 
 }  // namespace fathom::cuda
