@@ -80,7 +80,7 @@ void norm_qkv_rope_append_cuda(ExecContext& ctx, const NormQkvRopeAppendArgs& ar
   p.scratch_bytes = FinishHeads::kScratchBytes;  // pairs need none
   const int columns = cuda::matmul_columns(p);
   if (pairs && columns == 1) {
-    p.n_paired = 2;
+    p.n_paired = 3;
     p.pair_stride = s.head_dim / (2 * quant::kMmaRows);
     return cuda::launch_matmul_one(p, FinishPairs{op}, ctx.stream.handle);
   }
