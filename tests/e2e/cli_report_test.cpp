@@ -48,7 +48,9 @@ TEST_F(Cli, ReportReadsOtherCommandsToo) {
   EXPECT_THAT(reviewed.out, AllOf(HasSubstr("depth 40: the ops add up to"),
                                   HasSubstr("What the file stores is what its samples give")));
   Json changed = parse_json(profile.out, "profile");
-  changed["samples"][0]["ops_ns"]["attn"] = 1e12;
+  for (Json& sample : changed["samples"]) {  // of a single one nothing need follow
+    if (sample.contains("ops_ns")) sample["ops_ns"]["attn"] = 1e12;
+  }
   EXPECT_EQ(fathom({"report", "-"}, input(dump_json(changed))).status, 4);
   const Finished doctor = fathom({"doctor", "--json", "-t", "1"});
   EXPECT_EQ(fathom({"report", "-"}, input(doctor.out)).status, 0);
