@@ -38,7 +38,9 @@ TEST_F(Cli, CompareIsHonestAboutRunsThatDidNotAlternate) {
   const Finished text = with({"--compare", base});
   EXPECT_THAT(text.out, AllOf(HasSubstr("speed ratio"), HasSubstr("unpaired"),
                               HasSubstr("--against PROGRAM")));
-  const Json json = document(with({"--compare", base, "--json"}));
+  const Finished second = with({"--compare", base, "--json"});
+  EXPECT_THAT(second.status, testing::AnyOf(0, 1, 4)) << "a machine may be slower than it was";
+  const Json json = document_of_report(second);
   const Json& comparison = json["summary"]["comparison"];
   EXPECT_EQ(comparison["paired"], false);
   EXPECT_EQ(comparison["baseline_command"][1], "bench");
