@@ -217,6 +217,18 @@ TEST_P(GuardedDevice, ACaptureSinkSeesEveryOpOnceAndNoReplay) {
   EXPECT_EQ(engine->runner().replays(), has_graphs() ? kTokens - 1 : 0);
 }
 
+// A profiler that comes later: what was captured without names is captured anew, once.
+TEST_P(GuardedDevice, ACaptureSinkThatComesLaterSeesTheStepsCapturedAnew) {
+  const auto engine = open_guarded();
+  EXPECT_EQ(decode(engine), expected());
+  const int64_t captures = engine->runner().captures();
+  CountingSink sink;
+  engine->runner().set_capture_sink(&sink);
+  EXPECT_EQ(decode(engine), expected());
+  EXPECT_EQ(sink.n_ops, has_graphs() ? 2 + 5 * engine->info().n_layers + 1 : 0);
+  EXPECT_EQ(engine->runner().captures(), 2 * captures);
+}
+
 TEST_P(GuardedDevice, ASampledTextEqualsTheReference) {
   GenerateOptions generate;
   generate.max_tokens = 30;
