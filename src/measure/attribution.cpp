@@ -57,9 +57,9 @@ Estimate estimate(const Series& series) {
   return {hodges_lehmann(series), hodges_lehmann_interval(series)};
 }
 
-Estimate aa_of(const UntracedPairs& pairs) {
+Estimate aa_of(const DepthSamples& depth) {
   Series differences;
-  for (const BlockPair<UntracedBlock>& pair : pairs) {
+  for (const BlockPair<UntracedBlock>& pair : depth.untraced) {
     differences.push_back(pair[1].step_ns() - pair[0].step_ns());
   }
   return estimate(differences);
@@ -67,15 +67,6 @@ Estimate aa_of(const UntracedPairs& pairs) {
 
 double largest(const Interval& interval) {
   return std::max(std::abs(interval.lo), std::abs(interval.hi));
-}
-
-// The largest difference that equal blocks may have.
-double aa_floor_of(const Observation& o) {
-  double floor = 0;
-  for (const DepthSamples* depth : {&o.lo(), &o.hi()}) {
-    floor = std::max(floor, largest(aa_of(depth->untraced).interval));
-  }
-  return floor;
 }
 
 // a - b of independent samples.
@@ -277,12 +268,12 @@ std::vector<Term> terms_of(const Observation& o, const Closure& closure) {
   return terms;
 }
 
-Closure closure_of(const Observation& o, const MiddleHalf& middle) {
+Closure closure_of(const Observation& o, const Attribution& figures, const MiddleHalf& middle) {
   Closure closure;
   closure.unwatched_ns[0] = median(untraced_series(o.lo()));
   closure.unwatched_ns[1] = median(untraced_series(o.hi()));
   closure.growth = estimate(untraced_growth(o));
-  closure.aa_floor_ns = aa_floor_of(o);
+  closure.aa_floor_ns = std::max(largest(figures.aa[0].interval), largest(figures.aa[1].interval));
   const Series sums = period_growth(o);
   closure.sum = middle.estimate(sums);
 
@@ -388,7 +379,7 @@ Attribution attribute(const Observation& o, const std::vector<int64_t>& kv_token
   const DepthSamples* anchors[] = {&o.lo(), &o.hi()};
   for (size_t i : {size_t{0}, size_t{1}}) {
     out.overhead[i] = overhead_of(*anchors[i]);
-    out.aa[i] = aa_of(anchors[i]->untraced);
+    out.aa[i] = aa_of(*anchors[i]);
   }
   out.clock_drift = clock_drift_of(o);
   const MiddleHalf middle(period_growth(o), o.seed);
@@ -396,7 +387,7 @@ Attribution attribute(const Observation& o, const std::vector<int64_t>& kv_token
   fill_rows(out, rows, middle);
   out.overlap_lo_ns = overlap_of(o.lo(), middle);
   out.overlap_hi_ns = overlap_of(o.hi(), middle);
-  out.closure = closure_of(o, middle);
+  out.closure = closure_of(o, out, middle);
   out.line = line_through(kv_tokens, out.untraced_ns);
   return out;
 }

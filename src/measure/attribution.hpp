@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The difference of a step between two depths, launch by launch, and whether it adds up to what the
 // steps take unwatched.
-//   dW   growth of the unwatched step: Hodges-Lehmann over the rounds; on a device, of rounds
-//   before
+//   dW   growth of the unwatched step: Hodges-Lehmann over the rounds; of a device, those before
 //        the profiler comes into the process
 //   dx_i growth of a launch's exclusive time, dg_i of the idle time before it: means over the same
 //        middle half of the rounds (ranked by the growth of the whole traced step), so that they
@@ -107,11 +106,10 @@ struct Attribution {
 // `kv_tokens`: how many tokens of the cache a step at each depth reads.
 Attribution attribute(const Observation& observation, const std::vector<int64_t>& kv_tokens);
 
-// What observe() may stop at: the interval of R is as narrow as 2 % of the growth or 0.5 us ask
-// for.
+// What observe() may stop at: R's interval is as narrow as 2 % of the growth or 0.5 us ask for.
 bool residual_is_precise(const Observation& observation);
-// The same for each of two processes, whose errors add: of dW in an observation without traced
-// arms, of the sum in one with them.
+// The same for each of two windows, whose errors add: of dW in an observation without traced arms,
+// of the sum in one with them.
 bool part_is_precise(const Observation& observation);
 
 }  // namespace fathom::measure
