@@ -16,9 +16,29 @@ namespace {
 uint32_t upper(uint64_t node) { return static_cast<uint32_t>(node >> 32); }
 uint32_t lower(uint64_t node) { return static_cast<uint32_t>(node); }
 
-bool is_valid(const KernelRecord& record, const RawTrace& raw) {
-  return record.start_ns > 0 && record.end_ns > record.start_ns &&
-         record.start_ns >= raw.begin_ns && record.end_ns <= raw.end_ns;
+// What is wrong with a record's times; empty: nothing.
+std::string fault_of(const KernelRecord& record, const RawTrace& raw) {
+  const auto microseconds = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
+  if (record.start_ns <= 0 || record.end_ns <= 0) return "has no times";
+  if (record.end_ns == record.start_ns) return "takes no time";
+  if (record.end_ns < record.start_ns) {
+    return fmt::format("ends {:.1f} µs before it starts",
+                       microseconds(record.start_ns - record.end_ns));
+  }
+  if (record.start_ns < raw.begin_ns) {
+    return fmt::format("starts {:.1f} µs before the window",
+                       microseconds(raw.begin_ns - record.start_ns));
+  }
+  if (record.end_ns > raw.end_ns) {
+    return fmt::format("ends {:.1f} µs after the window", microseconds(record.end_ns - raw.end_ns));
+  }
+  return "";
+}
+
+std::string described(const KernelRecord& record, const NodeNames& names) {
+  const NodeName* const name = names.find(record.executable, record.node);
+  if (!name) return record.kernel;
+  return name->layer < 0 ? name->op : fmt::format("{} of layer {}", name->op, name->layer);
 }
 
 TraceRecord named(const KernelRecord& from, const NodeName& name) {
@@ -37,6 +57,7 @@ TraceRecord named(const KernelRecord& from, const NodeName& name) {
 // What is wrong with a window, in the order in which it is said.
 struct Faults {
   int64_t outside_graphs = 0, unnamed = 0, missing = 0, repeated = 0;
+  std::string first_invalid;  // which record, and what is wrong with it
 
   std::string text(const TraceWindow& window, const RawTrace& raw) const {
     std::string out;
@@ -44,7 +65,7 @@ struct Faults {
       if (n > 0) out += fmt::format("{}{} {}", out.empty() ? "" : "; ", n, what);
     };
     add(raw.n_dropped, "records were dropped by the device");
-    add(window.n_invalid, "records have no times, end before they start or lie outside the window");
+    add(window.n_invalid, fmt::format("records have impossible times: {}", first_invalid));
     add(missing, "kernels of the graphs have no record");
     add(repeated, "records name a node that its replay has had already");
     add(unnamed, "records name a node that no op captured");
@@ -124,7 +145,9 @@ TraceWindow judge(const RawTrace& raw) {
     if (record.node == 0) {
       ++faults.outside_graphs;
     } else {
-      window.n_invalid += is_valid(record, raw) ? 0 : 1;
+      if (const std::string fault = fault_of(record, raw); !fault.empty()) {
+        if (window.n_invalid++ == 0) faults.first_invalid = described(record, names) + " " + fault;
+      }
       launches[record.launch].push_back(&record);
     }
   }

@@ -388,7 +388,7 @@ class FlakySource : public TraceSource {
   void start() override { of_.start(); }
   TraceWindow stop(int n_steps) override {
     TraceWindow window = of_.stop(n_steps);
-    if (++n_windows_ % 5 == 3) window.problem = "1 records have no times";
+    if (++n_windows_ % 5 == 3) window.problem = "1 records have impossible times";
     return window;
   }
 
@@ -412,7 +412,7 @@ TEST(Observation, ABrokenWindowIsMeasuredAgainAndCounted) {
   EXPECT_EQ(observation_header(o, {64, 1641})["refused_windows"], 3);
   EXPECT_NEAR(attribute(o, {65, 1642}).closure.residual.value, 0, 1) << "nothing of them is left";
   options.min_rounds = options.max_rounds = 6;
-  EXPECT_THAT(observe(program, options).problem, HasSubstr("records have no times"))
+  EXPECT_THAT(observe(program, options).problem, HasSubstr("records have impossible times"))
       << "more than that is no accident";
 }
 
