@@ -117,10 +117,10 @@ void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
   the_trace->pool.give(std::move(owned), valid_bytes);
 }
 
-// Recording is on from here to the end: switched off and on, CUPTI gives records without times now
-// and then. So every step of the process is watched from here on, whether anybody reads the records
-// or not. With a context there or without one; kernels of graphs that were instantiated before have
-// records too, but no names.
+// Recording is on from here to the end: steps that are compared with watched ones ran before. So
+// every step of the process is watched from here on, whether anybody reads the records or not. With
+// a context there or without one; kernels of graphs that were instantiated before have records too,
+// but no names.
 CuptiTrace::CuptiTrace() : api_(cupti()), subscription_(api_, *this) {
   the_trace = this;
   pool.fill();
@@ -171,7 +171,11 @@ void CuptiTrace::count_dropped() {
   raw_.n_dropped = static_cast<int64_t>(n);
 }
 
+// CUPTI brings the device's times to the host's clock with an error of some microseconds: a last
+// kernel was seen to end 2.5 us after the host had waited for it. A window's ends are therefore
+// read outside its flushes, which take far longer.
 void CuptiTrace::start() {
+  const auto begin_ns = static_cast<int64_t>(host_time());
   check_cupti(api_, api_.activity_flush_all(0));  // what came before is nobody's
   size_t dropped_before = 0;
   api_.activity_get_num_dropped_records(nullptr, 0, &dropped_before);
@@ -180,12 +184,12 @@ void CuptiTrace::start() {
   raw_.records.reserve(kMaxRecords);
   overflowed_ = false;
   recording_ = true;
-  raw_.begin_ns = static_cast<int64_t>(host_time());
+  raw_.begin_ns = begin_ns;
 }
 
 TraceWindow CuptiTrace::stop(int n_steps) {
-  raw_.end_ns = static_cast<int64_t>(host_time());
   note(api_.activity_flush_all(0));
+  raw_.end_ns = static_cast<int64_t>(host_time());
   count_dropped();
   const std::lock_guard lock(mutex_);
   recording_ = false;
