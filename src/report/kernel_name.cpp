@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 
 namespace fathom::report {
 
@@ -13,7 +14,9 @@ std::string short_kernel_name(const std::string& symbol) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> plain(
       abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
-  const std::string name = status == 0 ? plain.get() : symbol;
+  std::string name = status == 0 ? plain.get() : symbol;
+  constexpr std::string_view kUnnamed = "(anonymous namespace)::";
+  for (size_t at; (at = name.find(kUnnamed)) != name.npos;) name.erase(at, kUnnamed.size());
   const size_t end = name.find('(');
   const std::string head = name.substr(0, std::min(name.find('<'), end));
   const size_t colons = head.rfind("::"), space = head.rfind(' ');

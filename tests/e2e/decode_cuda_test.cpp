@@ -241,6 +241,20 @@ TEST_F(CudaDecode, TheDeviceDoesNotWaitForTheHost) {
 }
 
 // The share of the time from the first token to the last in which no graph runs, as CUPTI sees it.
+// One kernel multiplies for several ops, with more shared memory for one than for the next.
+TEST_F(CudaDecode, EveryLaunchOfAStepSaysHowManyBlocksFit) {
+  Sequence sequence(open(options()));
+  sequence.prefill(teacher_tokens(20, kVocab), LogitsMode::skip);
+  const std::vector<KernelLaunch> launches =
+      load_backend("cuda", "").device->watch_launches([&] { sequence.step(1); });  // op by op
+  ASSERT_GT(launches.size(), 10u);
+  for (const KernelLaunch& launch : launches) {
+    EXPECT_GT(launch.blocks_per_sm, 0) << launch.kernel << " with " << launch.shared_bytes;
+    EXPECT_GT(launch.occupancy, 0) << launch.kernel;
+    EXPECT_GT(launch.waves, 0) << launch.kernel;
+  }
+}
+
 TEST_F(CudaDecode, GraphsFollowEachOther) {
   if (!DriverCallCounter::available()) GTEST_SKIP() << "built without CUPTI";
   cuda::GraphTrace trace;

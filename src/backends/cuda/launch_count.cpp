@@ -65,6 +65,11 @@ KernelLaunch describe_launch(const SeenLaunch& seen) {
   out.local_bytes = static_cast<int64_t>(attributes.localSizeBytes);
   out.registers = attributes.numRegs;
   const int threads = out.block[0] * out.block[1] * out.block[2];
+  // A later launch of the same kernel may have set a lower limit, beneath which nothing fits.
+  if (seen.dynamic_bytes > static_cast<size_t>(attributes.maxDynamicSharedSizeBytes)) {
+    check(cudaFuncSetAttribute(seen.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(seen.dynamic_bytes)));
+  }
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&out.blocks_per_sm, seen.kernel, threads,
                                                       seen.dynamic_bytes));
   const int of_sm = attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
