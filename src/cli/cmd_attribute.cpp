@@ -84,6 +84,7 @@ AttributionReport report_of(const AttributeFlags& flags, const std::vector<int64
     kv_tokens.push_back(depths[i] + 1);
   }
   r.rounds = m.observation.n_rounds();
+  r.refused_windows = m.observation.refused_windows;
   r.stopped = m.observation.stopped;
   r.seed = m.observation.seed;
   r.attribution = measure::attribute(m.observation, kv_tokens);

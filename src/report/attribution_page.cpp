@@ -333,8 +333,9 @@ std::string method(const AttributionReport& r, const Json& document) {
       "in random order and then in the reverse order: unwatched steps at every depth, watched ones "
       "at the first and the last. A step at depth d reads d + 1 tokens of the cache. Growth "
       "of the unwatched step: Hodges–Lehmann; of the ops: means over the same middle half of the "
-      "rounds, so that they add up; intervals are of 95 %.</p>\n<p><code>{}</code></p>\n",
-      r.rounds, escaped(r.stopped), r.seed, escaped(command));
+      "rounds, so that they add up; intervals are of 95 %.{}</p>\n<p><code>{}</code></p>\n",
+      r.rounds, escaped(r.stopped), r.seed, r.refused_windows > 0 ? " " + refused_text(r) : "",
+      escaped(command));
 }
 
 // A page would grow by megabytes; --json has them.

@@ -448,6 +448,7 @@ AttributionReport attribution_from_document(const Json& document) {
         static_cast<int64_t>(observation.depths[i].untraced.front()[0].steps_ns.size()));
   }
   r.rounds = observation.lo().untraced.size();
+  r.refused_windows = observation.refused_windows;
   r.attribution = measure::attribute(observation, kv_tokens);
   r.decompositions = decompositions_of(stored.at("decompositions"), r);
   r.gates = attribution_gates(r);

@@ -336,6 +336,12 @@ bool grows(const measure::OpGrowth& op, const measure::Attribution& attribution)
          op.growth.value >= kGrowingShare * std::abs(attribution.closure.growth.value);
 }
 
+std::string refused_text(const AttributionReport& r) {
+  return fmt::format("{} {} had lost or broken records and {} measured again.", r.refused_windows,
+                     r.refused_windows == 1 ? "watched window" : "watched windows",
+                     r.refused_windows == 1 ? "was" : "were");
+}
+
 std::string attribution_text(const AttributionReport& r, bool colour) {
   const measure::Attribution& a = r.attribution;
   std::string out = r.watermark.empty() ? "" : painted(r.watermark, Paint::bad, colour) + "\n";
@@ -346,6 +352,7 @@ std::string attribution_text(const AttributionReport& r, bool colour) {
       r.n_parallel == 1 ? "" : fmt::format(" of {} sequences", r.n_parallel), r.depths.front(),
       r.depths.back(), r.rounds, r.seed, r.stopped, time_text(a.closure.aa_floor_ns),
       time_text(a.line.intercept_ns), time_text(a.line.slope_ns * 1000));
+  if (r.refused_windows > 0) out += refused_text(r) + "\n";
   if (a.overlap_hi_ns >= 1) {
     out += fmt::format("Kernels run side by side for {} and {} of it; that time is counted once.\n",
                        time_text(a.overlap_lo_ns), time_text(a.overlap_hi_ns));

@@ -55,6 +55,7 @@ struct AttributionReport {
   std::vector<int64_t> kv_bytes;     // of all caches, that a step at each depth declares to read
   int64_t kv_token_bytes = 0;        // of one token in the cache
   size_t rounds = 0;
+  int refused_windows = 0;           // with lost or broken records, measured again
   std::vector<int64_t> block_steps;  // of each depth
   std::string stopped;
   uint64_t seed = 0;
@@ -86,6 +87,8 @@ void add_confirmation_gate(AttributionReport& report, Gate gate);
 // Nothing of it but its knob and why.
 void withhold(Confirmation& confirmation, const std::string& why);
 
+// "1 watched window had lost or broken records and was measured again."
+std::string refused_text(const AttributionReport& report);
 std::string attribution_text(const AttributionReport& report, bool colour);
 Json attribution_json(const AttributionReport& report);
 // One file that needs no other; `document` is put into it as data, but for the times of launches.

@@ -99,6 +99,17 @@ TEST(AttributionReport, ThePeaksAreToldWhateverGrows) {
   EXPECT_THAT(attribution_text(r, false), Not(HasSubstr("Peaks"))) << "none were measured";
 }
 
+TEST(AttributionReport, WindowsThatWereMeasuredAgainAreTold) {
+  AttributionReport r = report();
+  EXPECT_THAT(attribution_text(r, false), Not(HasSubstr("measured again")));
+  r.refused_windows = 1;
+  const char* const one = "1 watched window had lost or broken records and was measured again.";
+  EXPECT_THAT(attribution_text(r, false), HasSubstr(one));
+  EXPECT_THAT(attribution_html(r, {{"command", {"fathom"}}}), HasSubstr(one));
+  r.refused_windows = 3;
+  EXPECT_THAT(attribution_text(r, false), HasSubstr("3 watched windows had"));
+}
+
 TEST(AttributionReport, ASumThatDoesNotCloseGetsTermsAndNoDiagnosis) {
   const std::string text = attribution_text(open_report(), false);
   EXPECT_THAT(text, HasSubstr("The sum does not close"));
