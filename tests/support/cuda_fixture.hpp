@@ -15,6 +15,7 @@
 #include "base/check.hpp"
 #include "device/owned.hpp"
 #include "kernels/common/arriving_lanes.cuh"
+#include "kernels/common/cluster_limit.cuh"
 #include "kernels/exec_context.hpp"
 
 namespace fathom::test {
@@ -48,6 +49,7 @@ class CudaTest : public testing::Test {
       GTEST_SKIP() << error.what();
     }
     if (std::getenv("FATHOM_ALL_LANES_ARRIVE")) cuda::arriving_lanes = 32;
+    if (std::getenv("FATHOM_SMALL_CLUSTERS")) cuda::most_cluster_blocks = 8;
     stream_ = make_stream(api());
     ctx_.stream.handle = stream_.get();
   }

@@ -91,9 +91,21 @@ inline constexpr StepOpCase kStepOpCases[] = {
     {"attn_50_bf16", StepOpKind::attn, {}, 50, 0, 0, KvFormat::bf16, 128, false, 170},
     {"attn_40_q8_0", StepOpKind::attn, {}, 40, 0, 0, KvFormat::q8_0, 128, false, 300},
     {"attn_40_fp8", StepOpKind::attn, {}, 40, 0, 0, KvFormat::fp8_e4m3, 64, false, 300},
-    // More nodes of 512 tokens than the blocks of any GPU: their states wait in memory.
+    // Nodes of 512 tokens: more of them than a device has blocks for, so that their states wait in
+    // memory; of f16, which has fewer blocks, 236 are enough, which q8_0 takes in several clusters.
     {"attn_1_f16_deep", StepOpKind::attn, {}, 1, 0, 0, KvFormat::f16, 64, false, 60000, 60000},
     {"attn_1_q8_0_deep", StepOpKind::attn, {}, 1, 0, 0, KvFormat::q8_0, 64, false, 60000, 60000},
+    {"attn_1_q8_0_deeper",
+     StepOpKind::attn,
+     {},
+     1,
+     0,
+     0,
+     KvFormat::q8_0,
+     64,
+     false,
+     105000,
+     105000},
     {"embed_5", StepOpKind::embed, DType::q6_k, 5, 0, 1024},
 };
 

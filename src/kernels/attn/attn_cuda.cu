@@ -8,6 +8,7 @@
 #include "kernels/attn/attn_flash_launch.hpp"
 #include "kernels/attn/attn_plan.hpp"
 #include "kernels/attn/attn_variant_kernel.cuh"
+#include "kernels/common/cluster_limit.cuh"
 #include "kernels/common/clusters.cuh"
 #include "kernels/common/cuda_check.cuh"
 
@@ -44,10 +45,11 @@ struct Geometry {
 // As many blocks as fit. Blocks of one tile come in clusters, where the device has them.
 Geometry geometry(const cuda::AttnVariant& variant, bool in_clusters, int shared) {
   const int n_sms = attribute(cudaDevAttrMultiProcessorCount);
-  if (in_clusters && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
+  const int cluster = std::min(cuda::kAttnCluster, cuda::most_cluster_blocks);
+  if (in_clusters && cluster > 1 && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
     const int n_clusters =
-        cuda::clusters_that_fit(variant.kernel, cuda::kAttnCluster, variant.threads, shared);
-    if (n_clusters > 0) return {cuda::kAttnCluster, int64_t{n_clusters} * cuda::kAttnCluster};
+        cuda::clusters_that_fit(variant.kernel, cluster, variant.threads, shared);
+    if (n_clusters > 0) return {cluster, int64_t{n_clusters} * cluster};
   }
   int blocks_per_sm = 0;
   cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, variant.kernel,

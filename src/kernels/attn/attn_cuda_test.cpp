@@ -188,6 +188,18 @@ TEST_P(CudaAttn, BitsDoNotDependOnWhatABlockTakes) {
   }
 }
 
+TEST_P(CudaAttn, BitsDoNotDependOnClusters) {
+  const int most = cuda::most_cluster_blocks;
+  for (const auto& [n_ctx, rows] : {std::pair{4096, decode_rows({1641, 700, 2049, 100, 3500})},
+                                    std::pair{60000, decode_rows({60000})}}) {
+    const Problem p({7, 2, 64}, GetParam(), rows, {.n_ctx = n_ctx});
+    const std::vector<float> expected = run(p);
+    cuda::most_cluster_blocks = 1;
+    EXPECT_TRUE(same_bits(run(p), expected)) << n_ctx;
+    cuda::most_cluster_blocks = most;
+  }
+}
+
 TEST_P(CudaAttn, PromptsAndChunks) {
   for (const int head_dim : {64, 128}) {
     expect_good({3, 2, head_dim}, rows_of(0, 0, 100), {});

@@ -55,9 +55,9 @@ struct AttnLayout {
   static constexpr int kSlotBytes = kLeafTiles * kTileBytes;  // K or V of a leaf
   static constexpr int kLevels = kTiles == 1 ? 3 : 4;         // of states folded by one block
   static constexpr int kLevelBytes = kTiles * kChunks * 32 * 16;
-  // Over q8_0, whose codes take long to become halves, three blocks share a multiprocessor, with
-  // the query's pieces in shared memory: its registers are what a third one needs.
-  static constexpr bool kSharedQuery = kFormat == KvFormat::q8_0 && kTiles == 1 && kHeadDim <= 128;
+  // Over codes, which take long to become halves, three blocks share a multiprocessor, with the
+  // query's pieces in shared memory: its registers are what a third one needs.
+  static constexpr bool kSharedQuery = kCodes && kTiles == 1 && kHeadDim <= 128;
   static constexpr int kBlocks = kSharedQuery ? 3 : 1;
   static constexpr int kQueryBytes = kSharedQuery ? kChunks * 512 : 0;
   // Of one tile: three slots a stream in 96 KiB, which leaves room for another block, of this
