@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- results: tools/results_table.py -->", "<!-- end of results -->"
-FOLDERS = ("cpu-avx512", "cpu-avx512/vnni_peer", "cpu-avx2")
+FOLDERS = ("cpu-avx512", "cpu-avx512/vnni_peer", "cpu-avx512/zen4", "cpu-avx2")
 GPU_FOLDERS = ("h200",)
 MEASURES = {"decode_d0": "decode, depth 0", "decode_d4096": "decode, depth 4096",
             "prefill_512": "prefill 512", "first_token": "start to first token"}

@@ -45,4 +45,13 @@ bool cpu_isa_usable(std::string_view name) {
                      [&](const CpuIsa& isa) { return isa.usable && name == isa.name; });
 }
 
+bool cpu_reads_ahead() {
+#if defined(__x86_64__)
+  static const bool kAmd = __builtin_cpu_is("amd");
+  return kAmd;
+#else
+  return false;
+#endif
+}
+
 }  // namespace fathom

@@ -7,10 +7,40 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/cpu_features.hpp"
 #include "kernels/common/cpu_kernels.hpp"
 #include "kernels/quant/formats_simd.hpp"
 
 namespace fathom::quant {
+
+// How decode reads weights: so many row groups side by side, each asked for so many bytes ahead.
+struct Reading {
+  int streams, ahead;
+  bool operator==(const Reading&) const = default;
+};
+
+// What a format does on CPUs that read ahead by themselves, and on others
+// (docs/kernels/2026-11-29-cpu-decode.md has the figures).
+template <class V, class Tile>
+constexpr Reading reading(bool reads_ahead) {
+  constexpr Reading kAsking{V::kStreams, V::kPrefetchBytes};
+  if (!reads_ahead || V::kPrefetchBytes == 0) return kAsking;
+  if constexpr (V::kLanes == 16 && Tile::kElems > 1) {
+    if constexpr (requires { Tile::kM; }) return kAsking;
+    if (Tile::kElems == 256 || Tile::kBits == 5) return {2, 0};
+  }
+  return {1, 0};
+}
+
+// Calls fn.operator()<reading>() with what suits this CPU.
+template <class V, class Tile, class Fn>
+void with_reading(Fn fn) {
+  constexpr Reading kAsking = reading<V, Tile>(false), kOwn = reading<V, Tile>(true);
+  if constexpr (kOwn != kAsking) {
+    if (cpu_reads_ahead()) return fn.template operator()<kOwn>();
+  }
+  fn.template operator()<kAsking>();
+}
 
 // Stores the lanes of one half tile that are rows of the matrix.
 template <class V>
@@ -27,7 +57,7 @@ void store_rows(typename V::F acc, float* out, int64_t row, int64_t n_rows) {
 // The 32-value blocks of kStreams row groups against kColumns activation rows. Group s starts
 // s * stream_rows rows after `row`; several groups side by side are several streams of weights,
 // which a core reads faster than one.
-template <class V, class Format, int kStreams, int kColumns>
+template <class V, class Format, int kStreams, int kAhead, int kColumns>
 void quant_groups(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, int64_t act_stride,
                   float* out, int64_t out_stride, int64_t row, int64_t stream_rows,
                   int64_t n_rows) {
@@ -53,10 +83,10 @@ void quant_groups(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, 
         auto fold = [&]<int kOdd>(int pair) __attribute__((always_inline)) {
           const int sub = 2 * pair + kOdd;
           const ActBlock* a = act + t * kSubs + sub;
-          if constexpr (kColumns == 1 && V::kPrefetchBytes > 0) {
+          if constexpr (kAhead > 0) {
             constexpr int kShare = Tile::kBytes / kSubs;
             for (int at = 0; at < kShare; at += 64) {
-              V::prefetch(tile + V::kPrefetchBytes + sub * kShare + at);
+              V::prefetch(tile + kAhead + sub * kShare + at);
             }
           }
 #pragma GCC unroll 2
@@ -94,7 +124,7 @@ void quant_groups(const std::byte* tiles, int64_t n_tiles, const ActBlock* act, 
 }
 
 // Float weights: four chains by column mod 4, joined as (0 + 1) + (2 + 3).
-template <class V, class Format, int kColumns>
+template <class V, class Format, int kAhead, int kColumns>
 void float_group(const std::byte* tiles, int64_t cols, const float* act, int64_t act_stride,
                  float* out, int64_t out_stride, int64_t row, int64_t n_rows) {
   constexpr int kChains = 4;
@@ -119,9 +149,9 @@ void float_group(const std::byte* tiles, int64_t cols, const float* act, int64_t
     };
     int64_t col = 0;
     for (; col + kChains <= cols; col += kChains) {
-      if constexpr (kColumns == 1 && V::kPrefetchBytes > 0) {
+      if constexpr (kAhead > 0) {
         for (int at = 0; at < kChains * Format::kBytes; at += 64) {
-          V::prefetch(tiles + col * Format::kBytes + V::kPrefetchBytes + at);
+          V::prefetch(tiles + col * Format::kBytes + kAhead + at);
         }
       }
 #pragma GCC unroll 4
@@ -161,27 +191,33 @@ void quant_matmul(const MatmulJob& job) {
     constexpr int kColumns = decltype(columns)::value;
     const ActBlock* act = job.act->blocks + a * act_stride;
     float* out = job.out + (a - job.act_begin) * job.out_stride - job.row_begin;
-    auto run = [&]<int kStreams>(int64_t group, int64_t n) {  // kStreams parts of n groups each
+    auto run = [&]<int kStreams, int kAhead>(int64_t group, int64_t n) {  // kStreams parts of n
       if (n == 0) return;
-      if constexpr (kColumns == 1) {  // the lines that no earlier tile of the stream asks for
+      if constexpr (kColumns == 1) {  // the lines that nobody asks for early enough
         for (int s = 0; s < kStreams; ++s) {
           const std::byte* stream = job.tiles + (group + s * n) * n_tiles * Tile::kBytes;
           for (int at = 0; at < V::kPrefetchBytes; at += 64) V::prefetch(stream + at);
         }
       }
       for (int64_t i = group; i < group + n; ++i) {
-        quant_groups<V, Format, kStreams, kColumns>(job.tiles + i * n_tiles * Tile::kBytes, n_tiles,
-                                                    act, act_stride, out, job.out_stride,
-                                                    i * kTileRows, n * kTileRows, job.rows);
+        quant_groups<V, Format, kStreams, kAhead, kColumns>(
+            job.tiles + i * n_tiles * Tile::kBytes, n_tiles, act, act_stride, out, job.out_stride,
+            i * kTileRows, n * kTileRows, job.rows);
       }
     };
-    int64_t group = job.group_begin;
-    if constexpr (kColumns == 1 && V::kStreams > 1) {
-      const int64_t n = (job.group_end - group) / V::kStreams;
-      run.template operator()<V::kStreams>(group, n);
-      group += V::kStreams * n;
+    const int64_t group = job.group_begin, n_groups = job.group_end - group;
+    if constexpr (kColumns > 1) {
+      run.template operator()<1, 0>(group, n_groups);
+    } else {
+      with_reading<V, Tile>([&]<Reading kReading>() {
+        constexpr int kStreams = kReading.streams, kAhead = kReading.ahead;
+        const int64_t n = n_groups / kStreams;
+        run.template operator()<kStreams, kAhead>(group, n);
+        if constexpr (kStreams > 1) {
+          run.template operator()<1, kAhead>(group + kStreams * n, n_groups - kStreams * n);
+        }
+      });
     }
-    run.template operator()<1>(group, job.group_end - group);
   });
 }
 
@@ -191,10 +227,18 @@ void float_matmul(const MatmulJob& job) {
   for_columns<kMax>(job.act_begin, job.act_end, [&](auto columns, int64_t a) {
     const float* act = job.act->values + a * job.cols;
     float* out = job.out + (a - job.act_begin) * job.out_stride - job.row_begin;
-    for (int64_t group = job.group_begin; group < job.group_end; ++group) {
-      float_group<V, Format, decltype(columns)::value>(
-          job.tiles + group * job.cols * Format::kBytes, job.cols, act, job.cols, out,
-          job.out_stride, group * kTileRows, job.rows);
+    auto run = [&]<int kAhead>() {
+      for (int64_t group = job.group_begin; group < job.group_end; ++group) {
+        float_group<V, Format, kAhead, decltype(columns)::value>(
+            job.tiles + group * job.cols * Format::kBytes, job.cols, act, job.cols, out,
+            job.out_stride, group * kTileRows, job.rows);
+      }
+    };
+    if constexpr (decltype(columns)::value > 1) {
+      run.template operator()<0>();
+    } else {
+      with_reading<V, TileF32>(
+          [&]<Reading kReading>() { run.template operator()<kReading.ahead>(); });
     }
   });
 }
