@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/cpu_features.hpp"
 #include "kernels/common/act_block.hpp"
 #include "tensor/kv_view.hpp"
 #include "tensor/packed_matrix.hpp"
@@ -25,6 +26,7 @@ struct MatmulJob {
   float* out;  // [act_end - act_begin, out_stride], column 0 is matrix row `row_begin`
   int64_t out_stride;
   int64_t row_begin;
+  bool core_reads_ahead = cpu_reads_ahead();  // so that the product asks for fewer lines itself
 };
 using MatmulFn = void (*)(const MatmulJob&);
 

@@ -7,7 +7,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/cpu_features.hpp"
 #include "kernels/common/cpu_kernels.hpp"
 #include "kernels/quant/formats_simd.hpp"
 
@@ -32,12 +31,12 @@ constexpr Reading reading(bool reads_ahead) {
   return {1, 0};
 }
 
-// Calls fn.operator()<reading>() with what suits this CPU.
+// Calls fn.operator()<reading>() with what suits the CPU of the job.
 template <class V, class Tile, class Fn>
-void with_reading(Fn fn) {
+void with_reading(const MatmulJob& job, Fn fn) {
   constexpr Reading kAsking = reading<V, Tile>(false), kOwn = reading<V, Tile>(true);
   if constexpr (kOwn != kAsking) {
-    if (cpu_reads_ahead()) return fn.template operator()<kOwn>();
+    if (job.core_reads_ahead) return fn.template operator()<kOwn>();
   }
   fn.template operator()<kAsking>();
 }
@@ -209,7 +208,7 @@ void quant_matmul(const MatmulJob& job) {
     if constexpr (kColumns > 1) {
       run.template operator()<1, 0>(group, n_groups);
     } else {
-      with_reading<V, Tile>([&]<Reading kReading>() {
+      with_reading<V, Tile>(job, [&]<Reading kReading>() {
         constexpr int kStreams = kReading.streams, kAhead = kReading.ahead;
         const int64_t n = n_groups / kStreams;
         run.template operator()<kStreams, kAhead>(group, n);
@@ -238,7 +237,7 @@ void float_matmul(const MatmulJob& job) {
       run.template operator()<0>();
     } else {
       with_reading<V, TileF32>(
-          [&]<Reading kReading>() { run.template operator()<kReading.ahead>(); });
+          job, [&]<Reading kReading>() { run.template operator()<kReading.ahead>(); });
     }
   });
 }

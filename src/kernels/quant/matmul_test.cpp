@@ -47,14 +47,16 @@ struct Problem {
     }
   }
 
-  std::vector<float> run(const CpuKernels& isa, int64_t act_step, int64_t group_step) const {
+  std::vector<float> run(const CpuKernels& isa, int64_t act_step, int64_t group_step,
+                         bool reads_ahead = cpu_reads_ahead()) const {
     std::vector<float> out(static_cast<size_t>(n_act * w.rows), std::nanf(""));
     const ActRows act{blocks.data(), values.data(), w.cols};
     const int64_t groups = (w.rows + 15) / 16;
     for (int64_t g = 0; g < groups; g += group_step) {
       for (int64_t a = 0; a < n_act; a += act_step) {
         isa.matmul_of(w)({w.data, w.rows, w.cols, g, std::min(g + group_step, groups), &act, a,
-                          std::min(a + act_step, n_act), out.data() + a * w.rows, w.rows, 0});
+                          std::min(a + act_step, n_act), out.data() + a * w.rows, w.rows, 0,
+                          reads_ahead});
       }
     }
     return out;
@@ -118,8 +120,11 @@ TEST_P(Matmul, BitsDependOnNothingButTheInputs) {
   for (const CpuKernels* isa : available_cpu_kernels()) {
     for (int64_t act_step : {1, 2, 3, 4, 8, 13}) {
       for (int64_t group_step : {1, 2, 6}) {
-        EXPECT_TRUE(same_bits(base, problem.run(*isa, act_step, group_step)))
-            << isa->isa << " act step " << act_step << " group step " << group_step;
+        for (bool reads_ahead : {false, true}) {
+          EXPECT_TRUE(same_bits(base, problem.run(*isa, act_step, group_step, reads_ahead)))
+              << isa->isa << " act step " << act_step << " group step " << group_step
+              << " the core reads ahead: " << reads_ahead;
+        }
       }
     }
   }
