@@ -219,18 +219,19 @@ std::optional<Arithmetic> arithmetic_of(const Fields& stored) {
   return std::nullopt;
 }
 
-measure::Parts parts_of(double ns, int64_t bytes, double gbps, const Fields& stored) {
-  return {.ns = ns,
-          .bytes_ns = static_cast<double>(bytes) / gbps,
-          .compute_ns = stored.number_at("compute_ns")};
+measure::Parts parts_of(double ns, const measure::OpCost& cost, double gbps,
+                        std::optional<double> gflops) {
+  measure::Parts parts{
+      .ns = ns, .bytes_ns = static_cast<double>(cost.bytes) / gbps, .compute_ns = {}};
+  if (gflops) parts.compute_ns = static_cast<double>(cost.flops) / *gflops;
+  return parts;
 }
 
-// Bytes are those declared and their time follows from the peak; arithmetic's time is as stored, as
-// the document has no samples of its peak.
+// Bytes and operations are those declared, and their times follow from the peaks; files of earlier
+// versions do not name the arithmetic, whose time is then as stored.
 Decomposition decomposition_of(const measure::OpGrowth& growth, const Fields& stored,
                                const AttributionReport& r) {
   const Fields bytes = pair_at(stored, "bytes"), flops = pair_at(stored, "flops");
-  const Fields parts = pair_at(stored, "parts");
   Decomposition out{.op = growth.op,
                     .bytes_lo = bytes.at(size_t{0}).whole(0),
                     .bytes_hi = bytes.at(size_t{1}).whole(0),
@@ -249,8 +250,14 @@ Decomposition decomposition_of(const measure::OpGrowth& growth, const Fields& st
   const double gbps = out.residence == measure::Residence::memory
                           ? r.peaks.memory_gbps
                           : std::max(r.peaks.memory_gbps, r.peaks.cache_gbps.value_or(0));
-  out.lo = parts_of(growth.lo_ns, out.bytes_lo, gbps, parts.at(size_t{0}));
-  out.hi = parts_of(growth.hi_ns, out.bytes_hi, gbps, parts.at(size_t{1}));
+  const auto gflops = out.arithmetic ? r.peaks.of(*out.arithmetic) : std::nullopt;
+  out.lo = parts_of(growth.lo_ns, {growth.op, out.bytes_lo, out.flops_lo}, gbps, gflops);
+  out.hi = parts_of(growth.hi_ns, {growth.op, out.bytes_hi, out.flops_hi}, gbps, gflops);
+  if (!out.arithmetic) {
+    const Fields parts = pair_at(stored, "parts");
+    out.lo.compute_ns = parts.at(size_t{0}).number_at("compute_ns");
+    out.hi.compute_ns = parts.at(size_t{1}).number_at("compute_ns");
+  }
   return out;
 }
 
@@ -375,6 +382,25 @@ void withhold_confirmations(AttributionReport& r) {
   }
 }
 
+// Of each op that grows, from its parts and its evidence; as stored where a file has no evidence.
+void put_diagnoses_of_ops(AttributionReport& r) {
+  const std::vector<measure::Diagnosis> stored = std::move(r.diagnoses);
+  r.diagnoses.clear();
+  for (const Decomposition& parts : r.decompositions) {
+    const auto of =
+        std::find_if(r.evidence.begin(), r.evidence.end(),
+                     [&](const OpEvidence& evidence) { return evidence.op == parts.op; });
+    if (of != r.evidence.end()) {
+      r.diagnoses.push_back(measure::diagnose(parts, of->evidence, r.peaks));
+      continue;
+    }
+    const auto as_stored =
+        std::find_if(stored.begin(), stored.end(),
+                     [&](const measure::Diagnosis& diagnosis) { return diagnosis.op == parts.op; });
+    if (as_stored != stored.end()) r.diagnoses.push_back(*as_stored);
+  }
+}
+
 // Idle time needs no counters: its diagnosis is there if and only if the samples say so.
 void put_diagnosis_of_gaps(AttributionReport& r) {
   std::erase_if(r.diagnoses, [](const measure::Diagnosis& d) { return d.op == "gaps"; });
@@ -459,6 +485,7 @@ AttributionReport attribution_from_document(const Json& document) {
   read_evidence(summary, r);
   if (summary.has("watermark")) r.watermark = summary.at("watermark").text();
   if (r.trusted()) {
+    put_diagnoses_of_ops(r);
     put_diagnosis_of_gaps(r);
     withhold_confirmations(r);
     if (summary.has("changed_observations")) recompute_confirmations(document, kv_tokens, r);
@@ -472,8 +499,9 @@ AttributionReport attribution_from_document(const Json& document) {
 Json attribution_figures(const AttributionReport& r, const Json& document) {
   Json all = attribution_json(r);
   Json out;
-  for (const char* key : {"rounds", "depths", "line", "closure", "aa", "overhead", "clock_drift",
-                          "idle", "overlap_ns", "ops", "launches", "decompositions", "diagnoses"}) {
+  for (const char* key :
+       {"rounds", "depths", "line", "closure", "aa", "overhead", "clock_drift", "idle",
+        "overlap_ns", "ops", "launches", "decompositions", "evidence", "diagnoses"}) {
     out[key] = all.at(key);
   }
   out["peaks"]["memory_gbps"] = r.peaks.memory_gbps;
