@@ -254,7 +254,8 @@ Diagnosis diagnose(const Decomposition& parts, const Evidence& evidence, const P
   out.known.push_back(
       fmt::format("{:.1f} us of the {:.1f} us are neither bytes nor arithmetic at their peaks",
                   parts.exposed_growth_ns() * 1e-3, parts.growth_ns() * 1e-3));
-  if (parts.bytes_hi == parts.bytes_lo && parts.flops_hi == parts.flops_lo) {
+  const bool same_work = parts.bytes_hi == parts.bytes_lo && parts.flops_hi == parts.flops_lo;
+  if (same_work) {
     out.known.push_back(
         "it declares the same work at both depths: something beside it, such as what the caches "
         "hold, makes that work slower");
@@ -271,6 +272,11 @@ Diagnosis diagnose(const Decomposition& parts, const Evidence& evidence, const P
   tell_stall(out, evidence);
   out.known.insert(out.known.end(), evidence.notes.begin(), evidence.notes.end());
   out.verdict = verdict_of(parts, evidence, rates);
+  if (same_work && out.verdict != Bottleneck::bandwidth) {
+    out.verdict = Bottleneck::undetermined;
+    out.known.push_back("what limits it does so at both depths, so that is not why it grows");
+    return out;
+  }
   if (out.verdict == Bottleneck::undetermined) {
     tell_missing(out, evidence, rates.counted);
     tell_conflict(out, evidence, rates);

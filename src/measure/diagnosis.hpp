@@ -10,8 +10,10 @@
 //                   largest stall
 //   launch          the growth of the idle time is most of the growth of the step, and a step whose
 //                   kernels are launched one by one, unwatched, takes longer than its graph
-// Declared bytes and operations are the least that an op moves and does. So they can prove the
-// first two without counters, but never that a limit was not met.
+// An op that declares the same work at both depths is `undetermined`, unless counters prove that it
+// reads more from memory: what limits it does so at both. Declared bytes and operations are the
+// least that an op moves and does. So they can prove the first two without counters, but never that
+// a limit was not met.
 #pragma once
 
 #include <optional>

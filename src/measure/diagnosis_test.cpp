@@ -95,6 +95,20 @@ TEST(Diagnosis, CountersTellLatencyFromParallelismFromBandwidth) {
       << "between the limits";
 }
 
+// Neither what it waits for nor how few units work differs between the depths.
+TEST(Diagnosis, OfTheSameWorkNoLimitIsWhyItGrows) {
+  for (double active : {0.97, 0.5}) {
+    const Diagnosis d = diagnose(grown(0, 0), counters(0.05, active, "long_scoreboard"), kPeaks);
+    EXPECT_EQ(d.verdict, Bottleneck::undetermined) << active;
+    EXPECT_THAT(d.known, Contains(HasSubstr("declares the same work at both depths")));
+    EXPECT_THAT(d.known, Contains(HasSubstr("that is not why it grows")));
+    EXPECT_THAT(d.missing, testing::IsEmpty());
+  }
+  EXPECT_EQ(diagnose(grown(0, 0), counters(0.9, 0.97, "long_scoreboard"), kPeaks).verdict,
+            Bottleneck::bandwidth)
+      << "what a cache held before is read from memory now";
+}
+
 TEST(Diagnosis, DeclaredBytesAreCheckedAgainstCounters) {
   const Decomposition parts = grown(39'000'000, 0);  // 40 MB at the deeper anchor
   Evidence evidence = counters(0.4, 0.95, "long_scoreboard");
