@@ -158,6 +158,8 @@ TEST(Attribution, AnOpOfTheDeeperAnchorAloneIsAdded) {
   EXPECT_EQ(found->match, Match::added);
   EXPECT_NEAR(found->growth.value, 7'000, 1);
   EXPECT_NEAR(a.closure.correction_ns, 40, 1) << "its watching is taken off the sum";
+  EXPECT_NEAR(a.closure.sum.value - a.closure.growth.value, 40, 1);
+  EXPECT_NEAR(a.closure.residual.value, 0, 1);
 }
 
 TEST(Attribution, AnOpOfTheShallowAnchorAloneIsRemoved) {
@@ -254,6 +256,19 @@ TEST(Attribution, FitsALineThroughAllDepths) {
   EXPECT_NEAR(a.closure.growth.value, 300'000, 1);
 }
 
+TEST(Attribution, TheNoisierDepthSetsTheFloor) {
+  for (size_t depth : {0, 1}) {
+    SyntheticProgram program = model();
+    Observation o = observed(program);
+    for (auto& pair : o.depths[depth].untraced) {
+      for (int64_t& ns : pair[1].steps_ns) ns += 5'000;
+    }
+    const Attribution a = attribute(o, {65, 1642});
+    EXPECT_NEAR(a.closure.aa_floor_ns, 5'000, 100) << depth;
+    EXPECT_EQ(a.closure.limit_ns, a.closure.aa_floor_ns) << depth;
+  }
+}
+
 // What a device gives: unwatched steps first, then watched ones, in which attn takes `more_ns`
 // longer at depth, as a profiler is there.
 Observation observed_apart(int64_t more_ns, double noise = 0) {
@@ -294,6 +309,18 @@ TEST(Attribution, TheResidualOfTwoWindowsHasTheErrorsOfBoth) {
   const double growth = a.closure.growth.half_width(), sum = a.closure.sum.half_width();
   EXPECT_GT(a.closure.residual.half_width(), std::max(growth, sum));
   EXPECT_NEAR(a.closure.residual.half_width(), std::hypot(growth, sum), 0.2 * growth);
+}
+
+// Watched steps that vary far more than unwatched ones prove nothing, wherever their middle lies.
+TEST(Attribution, ASumThatVariesMoreThanMayBeLeftIsNotPrecise) {
+  SyntheticProgram quoted = model(), watching = model();
+  watching.noise = 0.9;
+  Observation o = observed(quoted, 12);
+  for (DepthSamples& depth : o.depths) depth.traced.clear();
+  add_watched(o, observed(watching, 6));
+  const Attribution a = attribute(o, {65, 1642});
+  EXPECT_GT(a.closure.residual.half_width(), a.closure.limit_ns);
+  EXPECT_FALSE(a.closure.precise);
 }
 
 TEST(Observation, ABlockFarFromItsArmIsFlaggedAndKept) {
