@@ -312,10 +312,11 @@ TEST(SampleChain, PenaltyAndBiasAreThoseOfTheReference) {
                               .repeat_last_n = p.params.repeat_last_n};
     ThreadPool pool(n_threads, false);
     std::vector<float> out = p.logits;
-    for (const auto& [begin, n] : {std::pair<int64_t, int64_t>{0, 7}, {7, 250}, {257, 43}}) {
-      pool.run([&, begin = begin, n = n](Team& team) {
-        adjust_tile(HostGroup{&team}, request, p.logits.data(), history.data(), begin, n,
-                    out.data() + begin);
+    using Range = std::pair<int64_t, int64_t>;
+    for (const Range& range : {Range{0, 7}, {7, 250}, {257, 43}}) {
+      pool.run([&](Team& team) {
+        adjust_tile(HostGroup{&team}, request, p.logits.data(), history.data(), range.first,
+                    range.second, out.data() + range.first);
       });
     }
     RC_ASSERT(out == expected);
