@@ -40,7 +40,7 @@ Knobs knobs_of(const OpVariant& variant) {
 
 class Maker {
  public:
-  Maker(const Backend& backend, const CommonFlags& common) : backend_(backend), common_(common) {
+  Maker(const Backend& backend, const CommonFlags& common) : backend_(backend) {
     threads_ = ThreadPool::choose_threads(common.threads);
     if (is_host(backend)) {
       isa_ = select_cpu_kernels(common.isa).isa;
@@ -102,7 +102,6 @@ class Maker {
   }
 
   const Backend& backend_;
-  const CommonFlags& common_;
   std::string isa_;
   int threads_;
   std::vector<std::unique_ptr<ThreadPool>> pools_;

@@ -92,11 +92,10 @@ TEST_P(KvFillCuda, WritesTheReferencesBytes) {
 
 // Pages far more than 4 GiB behind the first one: the same bytes.
 TEST_P(KvFillCuda, PagesBeyondFourGiBOfACache) {
-  const auto [format, head_dim, page_tokens] = GetParam();
   constexpr int32_t kFar = 2'000'000'000;
   constexpr int64_t kBegin = 17, kEnd = 100;
-  const auto fill = [&, format = format, head_dim = head_dim,
-                     page_tokens = page_tokens](int32_t first_page) {
+  const auto fill = [&](int32_t first_page) {
+    const auto [format, head_dim, page_tokens] = GetParam();
     Problem problem(format, head_dim, page_tokens, kBegin);
     const auto k = upload(problem.k), v = upload(problem.v);
     for (int32_t& page : problem.pages) page += first_page;
