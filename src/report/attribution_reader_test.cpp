@@ -120,7 +120,8 @@ Json with_confirmation(Json document, bool apart = false) {
   }
   for (const Json& sample : measure::observation_samples(o, kDepths, 1)) kept.push_back(sample);
   document["samples"] = kept;
-  document["summary"]["changed_observations"] = {measure::observation_header(o, kDepths)};
+  document["summary"]["changed_observations"] =
+      Json::array({measure::observation_header(o, kDepths)});
   const measure::Attribution after = measure::attribute(o, {65, 501, 1642});
   const Json attribution = document["summary"]["attribution"];
   const auto effect = [](const char* what, double base, const measure::Estimate& e) {

@@ -34,7 +34,7 @@ Json only_size(Json document, size_t place, size_t n_variants = 2) {
   Json variants = Json::array();
   for (size_t i = 0; i < n_variants; ++i) variants.push_back(size["variants"][i]);
   size["variants"] = variants;
-  document["summary"]["sizes"] = {size};
+  document["summary"]["sizes"] = Json::array({size});
   Json samples = Json::array();
   for (const Json& sample : document["samples"]) {
     if (sample["batch"] == size["batch"] && sample["depth"] == size["depth"])
